@@ -1,0 +1,107 @@
+// Scalar functions as data. A `ScalarFn` is a DAG over the closed set `ScalarOp`; exp, log, erf, ... are each
+// written once as such a DAG (ir/scalar_functions.cpp), and every emitter and interpreter knows only the ops below.
+// Invariant: the meaning of each ScalarOp is exact (IEEE 754 or two's complement), so that all targets agree to the bit.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "sheaf/dtype.h"
+
+namespace sheaf::ir {
+
+// Operand dtypes are equal unless said otherwise, and the result has that dtype. Integers wrap. Only bool, ints, f32
+// and f64 appear inside a DAG except as operand or result of `convert` and `bitcast`: f16 and bf16 compute in f32
+// and round once per op.
+enum class ScalarOp : std::uint8_t {
+  arg,          // the index-th argument
+  constant,     // `bits`, reinterpreted as dtype
+  add, sub, mul,
+  div,          // floats IEEE; ints truncate toward zero, x/0 = -1 (all ones), INT_MIN/-1 = INT_MIN: never traps
+  rem,          // floats: fmod, sign of x; ints: C sign, x%0 = x, INT_MIN%-1 = 0
+  neg, abs,     // abs(INT_MIN) = INT_MIN
+  min, max,     // floats: NaN if either is NaN (quiet); -0 < +0
+  fma,          // one rounding; floats only
+  sqrt, floor, ceil, trunc, round_even,  // floats only
+  eq, ne, lt, le, gt, ge,                // -> bool; NaN compares false but `ne` true
+  and_, or_, xor_, not_,                 // bool or int; not_ of bool is logical
+  shl, shr_arith, shr_logical,           // by an amount >= width (as unsigned): 0, or the sign for shr_arith
+  mul_hi,       // high half of the full product; u32, u64
+  clz, popcount,
+  select,       // (bool, T, T) -> T
+  convert,      // value conversion. float->int saturates with NaN->0; ->bool is x != 0; int->int wraps; ->bf16/f16 nearest even
+  bitcast,      // same size
+};
+
+std::string_view name(ScalarOp op);
+int arity(ScalarOp op);
+
+struct ScalarNode {
+  ScalarOp op = ScalarOp::arg;
+  DType dtype = DType::f32;     // of the result
+  int in[3] = {-1, -1, -1};     // nodes, all smaller than this one's index
+  int index = 0;                // arg: which
+  std::uint64_t bits = 0;       // constant: the value's bits, zero-extended
+  bool operator==(const ScalarNode&) const = default;
+};
+
+struct ScalarFn {
+  std::vector<DType> args;
+  std::vector<ScalarNode> nodes;  // topologically sorted, value-numbered
+  int result = -1;
+  DType result_dtype() const { return nodes[result].dtype; }
+  bool operator==(const ScalarFn&) const = default;
+};
+
+/// Builds DAGs; value-numbers, and folds constants with `eval`, so that what is emitted is minimal.
+class ScalarBuilder {
+ public:
+  struct Ref { int node = -1; };
+
+  Ref arg(int index, DType dtype);
+  Ref constant(DType dtype, double value);               // rounded to dtype
+  Ref constant_bits(DType dtype, std::uint64_t bits);
+  Ref emit(ScalarOp op, Ref a, Ref b = {}, Ref c = {});  // dtype by the rules above; not convert/bitcast
+  Ref convert(Ref a, DType to);                          // no-op when equal
+  Ref bitcast(Ref a, DType to);
+  /// Inlines `fn` with the given arguments.
+  Ref call(const ScalarFn& fn, std::span<const Ref> args);
+  DType dtype(Ref a) const { return fn_.nodes[a.node].dtype; }
+  ScalarFn finish(Ref result);
+
+ private:
+  Ref push(ScalarNode node);
+  ScalarFn fn_;
+};
+
+/// Evaluates one ScalarOp on raw bits (zero-extended to 64), exactly as every target must. `in` are the operand bits,
+/// `in_dtype` the dtype of the first operand (of the second for select), `out` the result dtype.
+std::uint64_t eval_op(ScalarOp op, DType in_dtype, DType out, const std::uint64_t in[3]);
+/// Evaluates a whole DAG on raw bits.
+std::uint64_t eval(const ScalarFn& fn, std::span<const std::uint64_t> args);
+
+/// bits <-> double, rounding to `dtype` (nearest even, saturating for ints, NaN -> 0 for ints).
+std::uint64_t to_bits(DType dtype, double value);
+double from_bits(DType dtype, std::uint64_t bits);
+
+/// The scalar function `name` over floats of `dtype` (f16, bf16, f32, f64), all arguments and the result of that dtype;
+/// half types compute in f32 and round once. Built once per (name, dtype) and cached; never null for a known name.
+/// Names: exp expm1 exp2 log log1p log2 sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh logistic erf erfc
+/// erf_inv pow atan2 cbrt rsqrt lgamma digamma.
+const ScalarFn* scalar_function(std::string_view name, DType dtype);
+
+/// The one-op function `op` over `dtype`; half types compute in f32 and round.
+const ScalarFn& scalar_primitive(ScalarOp op, DType dtype);
+
+struct ScalarFunctionInfo {
+  std::string_view name;
+  int arity;
+  double max_ulp_f32, max_ulp_f64;        // stated bounds; swept by tests/scalar_test.cpp
+  double (*reference)(double, double);    // libm in f64 (second argument unused for unary)
+  long double (*reference_long)(long double, long double);
+};
+std::span<const ScalarFunctionInfo> scalar_functions();
+
+}  // namespace sheaf::ir

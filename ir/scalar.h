@@ -55,10 +55,14 @@ struct ScalarFn {
   bool operator==(const ScalarFn&) const = default;
 };
 
+/// A node of the DAG a ScalarBuilder is making. (Outside the builder, because a nested class's member initialisers
+/// are not yet usable in the default arguments of its encloser.)
+struct ScalarRef { int node = -1; };
+
 /// Builds DAGs; value-numbers, and folds constants with `eval`, so that what is emitted is minimal.
 class ScalarBuilder {
  public:
-  struct Ref { int node = -1; };
+  using Ref = ScalarRef;
 
   Ref arg(int index, DType dtype);
   Ref constant(DType dtype, double value);               // rounded to dtype

@@ -1,0 +1,62 @@
+// The memory of a device, taken from the system in large regions and kept: a fresh page costs more than the kernel that
+// writes it. Invariant: regions are never unmapped while the allocator lives, and a program in steady state finds every
+// block it asks for among blocks it has freed, so it touches no fresh page.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "sheaf/source.h"
+
+namespace sheaf::runtime {
+
+/// A piece of memory, 64-byte aligned, uninitialised. `bytes` is what was asked for rounded up to its size class.
+struct Block {
+  std::byte* data = nullptr;
+  std::int64_t bytes = 0;
+};
+
+struct AllocatorStats {
+  std::int64_t bytes_in_use = 0;    // in blocks handed out
+  std::int64_t peak_bytes = 0;      // the most bytes_in_use has been
+  std::int64_t bytes_reserved = 0;  // in regions
+  std::int64_t bytes_limit = 0;     // 0: none
+  std::int64_t largest_free = 0;    // the largest block that needs no new region
+  std::int64_t regions = 0;
+  std::int64_t fresh_bytes = 0;     // handed out for the first time: constant in steady state
+  std::int64_t blocks = 0;          // handed out
+};
+
+class Allocator {
+ public:
+  struct Options {
+    std::int64_t limit_bytes = 0;           // most that may be reserved; 0: no limit
+    std::int64_t region_bytes = 64 << 20;   // the least taken from the system at once
+  };
+  explicit Allocator(Options options);
+  ~Allocator();
+  Allocator(const Allocator&) = delete;
+  Allocator& operator=(const Allocator&) = delete;
+
+  /// The host's memory; SHEAF_MEMORY_LIMIT (bytes, or with K, M, G, or a percentage of the machine's) caps it. Never
+  /// destroyed.
+  static Allocator& host();
+
+  /// ResourceExhausted says what was asked, in use and reserved, the largest hole, and the largest live blocks with the
+  /// lines that made them.
+  absl::StatusOr<Block> allocate(std::int64_t bytes, Loc made_at);
+  void release(Block block);
+  AllocatorStats stats() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// "64M" -> 67108864, "50%" -> half of `total`; InvalidArgument for anything else.
+absl::StatusOr<std::int64_t> parse_bytes(const std::string& text, std::int64_t total);
+
+}  // namespace sheaf::runtime

@@ -1,0 +1,112 @@
+// A Buffer is memory on a device plus the completion that says when its bytes may be read. Invariant: it goes through
+// the states of docs/async.md and no others; all outputs of one execution share one completion.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "runtime/allocator.h"
+#include "sheaf/source.h"
+
+namespace sheaf::runtime {
+
+class Device;
+
+/// Becomes ready or failed exactly once.
+class Completion {
+ public:
+  ~Completion();
+  void finish(absl::Status status);
+  bool is_pending() const { return state_.load(std::memory_order_acquire) == 0; }
+  /// Blocks while pending; marks an error as told.
+  absl::Status wait();
+  /// The error without marking it as told; OK while pending.
+  absl::Status peek() const;
+
+ private:
+  std::atomic<std::uint32_t> state_{0};  // 0 pending, 1 ready, 2 error
+  std::atomic<bool> is_told_{false};
+  absl::Status status_;                  // written before state_ becomes 2, never after
+};
+
+/// Memory that may outlive the Buffer that introduced it: donation moves it to another one. `pin` marks a reader that
+/// has been dispatched and is not done.
+class Storage {
+ public:
+  Storage(Allocator& allocator, Block block) : allocator_(allocator), block_(block) {}
+  ~Storage() { allocator_.release(block_); }
+  Storage(const Storage&) = delete;
+  Storage& operator=(const Storage&) = delete;
+
+  std::byte* data() const { return block_.data; }
+  void pin() { pins_.fetch_add(1, std::memory_order_relaxed); }
+  void unpin();
+  int pins() const { return pins_.load(std::memory_order_acquire); }
+  /// Blocks until at most `pins` pins are left.
+  void wait_for_pins(int pins);
+
+ private:
+  Allocator& allocator_;
+  Block block_;
+  std::atomic<int> pins_{0};
+};
+
+class Buffer;
+using BufferPtr = std::shared_ptr<Buffer>;
+
+class Buffer {
+ public:
+  /// Uninitialised memory; ready when `completion` is (null: at once).
+  static absl::StatusOr<BufferPtr> allocate(Device& device, std::int64_t bytes, Loc made_at,
+                                            std::shared_ptr<Completion> completion = nullptr);
+  /// A ready buffer with a copy of `bytes`.
+  static absl::StatusOr<BufferPtr> from_host(Device& device, std::span<const std::byte> bytes,
+                                             Loc made_at);
+  /// A buffer that is in error from the start.
+  static BufferPtr failed(Device& device, std::int64_t bytes, absl::Status status, Loc made_at);
+
+  Buffer(Device& device, std::int64_t bytes, Loc made_at, std::shared_ptr<Storage> storage,
+         std::shared_ptr<Completion> completion);
+
+  std::int64_t bytes() const { return bytes_; }
+  Device& device() const { return device_; }
+  Loc made_at() const { return made_at_; }
+  bool is_pending() const { return completion_ && completion_->is_pending(); }
+  bool is_donated() const;
+
+  /// Blocks until ready. The error of the computation that failed, or FailedPrecondition when donated.
+  absl::Status wait() const;
+  /// Waits, then copies `bytes().size()` bytes from `offset` on.
+  absl::Status to_host(std::span<std::byte> to, std::int64_t offset = 0) const;
+  /// Waits, then gives the bytes themselves. They stay valid and unchanged while the returned pointer is held: a run
+  /// that was given this buffer as a donation waits for it.
+  absl::StatusOr<std::shared_ptr<const std::byte>> view() const;
+  /// A pending copy on `to`. Copies are made by `to`'s queue; a copy to the same device shares the memory.
+  absl::StatusOr<BufferPtr> copy_to(Device& to, Loc made_at) const;
+
+  // For whoever queues work on buffers.
+  /// The memory, pinned, or the error of a donated buffer.
+  absl::StatusOr<std::shared_ptr<Storage>> pin() const;
+  /// Takes the memory away; `taker` ("step at train.cpp:31") is named in every later error.
+  absl::StatusOr<std::shared_ptr<Storage>> donate(std::string taker);
+  const std::shared_ptr<Completion>& completion() const { return completion_; }  // null: ready
+
+ private:
+  absl::Status donated_error() const;
+
+  Device& device_;
+  const std::int64_t bytes_;
+  const Loc made_at_;
+  const std::shared_ptr<Completion> completion_;
+  mutable std::mutex mutex_;            // guards the two below
+  std::shared_ptr<Storage> storage_;    // null: donated
+  std::string taker_;
+};
+
+}  // namespace sheaf::runtime

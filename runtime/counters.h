@@ -1,0 +1,23 @@
+// Counts of what the runtime has done since the process began, so that tests and users can prove what did not happen
+// ("no compilation after warm"). Invariant: counters only grow.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace sheaf::runtime {
+
+struct Counters {
+  std::atomic<std::int64_t> kernels_compiled{0};     // by the compiler
+  std::atomic<std::int64_t> kernels_loaded{0};       // machine code made callable: compiled, or read from a cache
+  std::atomic<std::int64_t> launches{0};             // steps run
+  std::atomic<std::int64_t> interpreted_launches{0}; // of those, by the interpreter
+  std::atomic<std::int64_t> executions{0};           // programs run
+  std::atomic<std::int64_t> executions_inline{0};    // of those, by the calling thread
+  std::atomic<std::int64_t> bytes_allocated{0};      // in blocks handed out, reused or not
+};
+
+/// The process's counters.
+Counters& counters();
+
+}  // namespace sheaf::runtime

@@ -1,0 +1,71 @@
+// A loaded Program: `run` dispatches it on a device and returns buffers that may still be pending. Invariant: an
+// Executable is immutable after `load`, so any number of threads may run it at once; each run leases its own arena.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "runtime/buffer.h"
+#include "runtime/cache.h"
+
+namespace sheaf::codegen { struct Program; }
+
+namespace sheaf::runtime {
+
+/// How a kernel is executed. The bits of the result do not depend on it.
+enum class Tier : std::uint8_t {
+  automatic,    // interpret while the work is tiny and the kernel is rare, then compile in the background
+  interpreted,  // the KIR interpreter only
+  compiled,     // machine code from the first run on; `load` compiles what is missing
+};
+
+struct LoadOptions {
+  Tier tier = Tier::automatic;
+  std::int64_t interpret_below_ps = 2'000'000;  // automatic: of estimated compiled work, per run of the program
+  int interpreted_runs = 8;                     // automatic: of a kernel, before it is compiled in the background
+};
+
+struct RunOptions {
+  std::vector<bool> donated;  // per input; empty: none
+  Loc loc;                    // the user's line of this call: who made the outputs, who took the donations
+};
+
+class Executable;
+using ExecutablePtr = std::shared_ptr<const Executable>;
+
+class Executable : public std::enable_shared_from_this<Executable> {
+ public:
+  static absl::StatusOr<ExecutablePtr> load(codegen::Program program, LoadOptions options = {});
+  ~Executable();
+  Executable(const Executable&) = delete;
+  Executable& operator=(const Executable&) = delete;
+
+  /// Runs on `device`, where all inputs must be. Errors known at dispatch are returned; later ones are carried by the
+  /// outputs (docs/async.md).
+  absl::StatusOr<std::vector<BufferPtr>> run(Device& device, std::span<const BufferPtr> inputs,
+                                             const RunOptions& options = {}) const;
+  /// Compiles every kernel that is not and touches the memory a run needs, without running anything.
+  absl::Status warm(Device& device) const;
+
+  const codegen::Program& program() const { return *program_; }
+  /// The estimated work of one run on one core.
+  std::int64_t work_ps() const { return work_ps_; }
+
+ private:
+  struct Execution;
+  Executable(codegen::Program program, LoadOptions options);
+  absl::Status load_constants();
+  absl::Status execute(const Execution& execution) const;
+
+  std::unique_ptr<const codegen::Program> program_;
+  LoadOptions options_;
+  std::vector<KernelPtr> kernels_;
+  std::vector<std::shared_ptr<Storage>> constants_;
+  std::vector<std::int64_t> input_bytes_, output_bytes_;
+  std::int64_t work_ps_ = 0;
+};
+
+}  // namespace sheaf::runtime

@@ -1,0 +1,34 @@
+// What a user can ask of the devices of this process: which there are, how much memory is used, and to wait for them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace sheaf {
+
+/// A device by number; cheap to copy.
+struct Device {
+  int id = 0;
+  bool operator==(const Device&) const = default;
+};
+std::string to_string(Device device);  // "cpu:0"
+
+struct MemoryStats {
+  std::int64_t bytes_in_use = 0;
+  std::int64_t peak_bytes = 0;
+  std::int64_t bytes_reserved = 0;  // taken from the system, in use or not
+  std::int64_t bytes_limit = 0;     // SHEAF_MEMORY_LIMIT; 0: none
+};
+
+/// All devices: SHEAF_CPU_DEVICES virtual CPU devices, one unless it is set.
+std::vector<Device> devices();
+/// Makes sure that there are at least `count` CPU devices, so that a mesh can be simulated on one machine.
+void ensure_devices(int count);
+/// Virtual CPU devices share the host's memory, and each reports all of it.
+MemoryStats memory_stats(Device device = {});
+/// Blocks until all work dispatched so far is done. Errors stay with the arrays that carry them.
+void synchronize();
+void synchronize(Device device);
+
+}  // namespace sheaf

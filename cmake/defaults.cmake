@@ -1,0 +1,21 @@
+# What a plain `cmake -B build` means: C++20, Release, and ccache and mold where the machine has them.
+# A project that adds Sheaf by add_subdirectory keeps its own choices.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+
+if(PROJECT_IS_TOP_LEVEL)
+  set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+  if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+    set(CMAKE_BUILD_TYPE Release CACHE STRING "Debug, Release or RelWithDebInfo" FORCE)
+  endif()
+  find_program(SHEAF_CCACHE ccache)
+  if(SHEAF_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+    set(CMAKE_CXX_COMPILER_LAUNCHER ${SHEAF_CCACHE})
+  endif()
+  find_program(SHEAF_MOLD mold)
+  if(SHEAF_MOLD)
+    add_link_options(-fuse-ld=mold)
+  endif()
+endif()

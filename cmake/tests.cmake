@@ -1,0 +1,25 @@
+# The tests: one program. Its fast cases make one ctest entry per file, tests/<area>/<name>_test.cpp; a case that says
+# `* doctest::test_suite("full")` or `"soak"` belongs to that tier, which is one entry.
+find_package(doctest REQUIRED)
+file(GLOB_RECURSE test_sources CONFIGURE_DEPENDS tests/*.cpp)
+list(FILTER test_sources EXCLUDE REGEX "must_not_compile|consumer")
+add_executable(sheaf_tests ${test_sources})
+target_link_libraries(sheaf_tests PRIVATE sheaf::sheaf sheaf_trace doctest::doctest)
+target_compile_definitions(sheaf_tests PRIVATE SHEAF_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
+                                               SHEAF_BINARY_DIR="${PROJECT_BINARY_DIR}")
+
+function(sheaf_test name label)
+  add_test(NAME ${name} COMMAND ${ARGN})
+  set_tests_properties(${name} PROPERTIES LABELS ${label} ENVIRONMENT SHEAF_CHECK_PURE=1)
+endfunction()
+
+foreach(source IN LISTS test_sources)
+  cmake_path(RELATIVE_PATH source BASE_DIRECTORY ${PROJECT_SOURCE_DIR}/tests OUTPUT_VARIABLE relative)
+  if(relative MATCHES "(.*)_test.cpp$")
+    sheaf_test(${CMAKE_MATCH_1} fast sheaf_tests --source-file=*/tests/${relative} --test-suite-exclude=full,soak)
+  endif()
+endforeach()
+sheaf_test(cases.full full sheaf_tests --test-suite=full)
+sheaf_test(cases.soak soak sheaf_tests --test-suite=soak)
+
+sheaf_test(layers fast ${CMAKE_COMMAND} -D ROOT=${PROJECT_SOURCE_DIR} -P ${PROJECT_SOURCE_DIR}/tests/layers_test.cmake)

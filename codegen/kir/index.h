@@ -8,6 +8,7 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -80,6 +81,9 @@ class IndexPool {
   };
   Index intern(std::vector<Term> terms, std::int64_t offset);
   Index leaf(Atom atom, Range range);
+  Index normalise(std::vector<Term> terms, std::int64_t offset);
+  Index divide_exactly(Index a, std::int64_t g);
+  std::optional<std::pair<Index, Index>> split_without_carry(Index a, std::int64_t divisor);
   Range range_of(const std::vector<Term>& terms, std::int64_t offset) const;
 
   std::vector<Atom> atoms_;

@@ -1,0 +1,123 @@
+// Emission: inference, value numbering, and the operators that let derivative rules read as formulas.
+#include "ir/builder.h"
+
+#include <absl/hash/hash.h>
+
+#include "ir/ops/attrs.h"
+
+namespace sheaf::ir {
+
+Builder::Builder(std::string name) : name_(std::move(name)), arena_(std::make_shared<Arena>()) {
+  arena_->builder = this;
+}
+
+Builder::~Builder() {
+  if (arena_) arena_->builder = nullptr;
+}
+
+Value Builder::param(Type type, std::string name) {
+  arena_->params.push_back({.type = type,
+                            .index = static_cast<int>(params_.size()),
+                            .id = arena_->num_values++,
+                            .arena = arena_.get(),
+                            .name = std::move(name)});
+  params_.push_back(Value(&arena_->params.back()));
+  return params_.back();
+}
+
+namespace {
+
+std::size_t hash_eqn(Op op, const Values& operands, const void* attrs, const std::vector<FunctionRef>& regions) {
+  std::size_t h = absl::HashOf(op, operands, attrs ? op->attrs.hash(attrs) : 0);
+  for (const FunctionRef& r : regions) h = absl::HashOf(h, r.get());
+  return h;
+}
+
+bool same_eqn(const Eqn& e, Op op, const Values& operands, const void* attrs, const std::vector<FunctionRef>& regions) {
+  if (e.op != op || e.operands != operands || e.regions != regions) return false;
+  return !attrs || op->attrs.equal(e.attributes.get(), attrs);
+}
+
+}  // namespace
+
+absl::StatusOr<Values> Builder::try_emit(Op op, Values operands, std::shared_ptr<const void> attrs,
+                                         std::vector<FunctionRef> regions) {
+  if (!attrs && op->attrs.make) attrs = op->attrs.make();
+  const std::size_t hash = hash_eqn(op, operands, attrs.get(), regions);
+  auto& same_hash = numbered_[hash];
+  for (const Eqn* e : same_hash)
+    if (same_eqn(*e, op, operands, attrs.get(), regions)) return e->outs();
+
+  Eqn e{.op = op, .operands = std::move(operands), .attributes = std::move(attrs), .regions = std::move(regions)};
+  for (Value v : e.operands) SHEAF_CHECK(v && v.node()->arena == arena_.get(), "operand of another function");
+  absl::StatusOr<std::vector<Type>> types = infer(e);
+  if (!types.ok()) return types.status();
+  e.loc = loc_;
+  e.how = how_;
+  if (op->effects) e.effects = op->effects(e);
+  for (const FunctionRef& r : e.regions) e.effects = e.effects | r->effects();
+
+  arena_->eqns.push_back(std::move(e));
+  Eqn& made = arena_->eqns.back();
+  for (int i = 0; i < static_cast<int>(types->size()); ++i)
+    made.results.push_back(
+        {.type = (*types)[i], .eqn = &made, .index = i, .id = arena_->num_values++, .arena = arena_.get(), .name = {}});
+  if (made.effects == Effects::none) same_hash.push_back(&made);
+  return made.outs();
+}
+
+Values Builder::emit_all(Op op, Values operands, std::shared_ptr<const void> attrs, std::vector<FunctionRef> regions) {
+  absl::StatusOr<Values> values = try_emit(op, std::move(operands), std::move(attrs), std::move(regions));
+  SHEAF_CHECK(values.ok(), std::string(op->name) + ": " + std::string(values.status().message()));
+  return *std::move(values);
+}
+
+Values Builder::clone(const Eqn& e, Values operands) {
+  return emit_all(e.op, std::move(operands), e.attributes, e.regions);
+}
+
+Value Builder::constant(DType dtype, double value) { return constant(Literal::scalar(dtype, value)); }
+
+Value Builder::constant(const Literal& value) {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  ops::Constant attrs{.dtype = value.dtype(), .dims = value.dims(), .hex = {}};
+  for (std::size_t i = 0; i < value.bytes(); ++i) {
+    const auto byte = static_cast<unsigned>(value.data()[i]);
+    attrs.hex += kDigits[byte >> 4];
+    attrs.hex += kDigits[byte & 15];
+  }
+  return emit(ops::constant, {}, std::move(attrs));
+}
+
+Value Builder::full(const Type& type, double value) {
+  Value c = constant(type.dtype(), value);
+  return type.rank() == 0 ? c : emit(ops::broadcast, {c}, ops::Broadcast{.shape = type.dims(), .dims = {}});
+}
+
+FunctionRef Builder::finish(Values results) {
+  for (Value v : results) SHEAF_CHECK(v && v.node()->arena == arena_.get(), "result of another function");
+  arena_->builder = nullptr;
+  return Function::make(std::move(arena_), std::move(name_), std::move(params_), std::move(results));
+}
+
+namespace {
+
+Value number(Value like, double v) { return like.builder().constant(like.dtype(), v); }
+
+}  // namespace
+
+Value operator+(Value a, Value b) { return a.builder().emit(ops::add, {a, b}); }
+Value operator-(Value a, Value b) { return a.builder().emit(ops::sub, {a, b}); }
+Value operator*(Value a, Value b) { return a.builder().emit(ops::mul, {a, b}); }
+Value operator/(Value a, Value b) { return a.builder().emit(ops::div, {a, b}); }
+Value operator-(Value a) { return a.builder().emit(ops::neg, {a}); }
+Value operator+(Value a, double b) { return a + number(a, b); }
+Value operator+(double a, Value b) { return number(b, a) + b; }
+Value operator-(Value a, double b) { return a - number(a, b); }
+Value operator-(double a, Value b) { return number(b, a) - b; }
+Value operator*(double a, Value b) { return number(b, a) * b; }
+Value operator*(Value a, double b) { return a * number(a, b); }
+Value operator/(double a, Value b) { return number(b, a) / b; }
+Value operator/(Value a, double b) { return a / number(a, b); }
+
+}  // namespace sheaf::ir

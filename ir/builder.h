@@ -1,0 +1,82 @@
+// The only way to make an equation. A Builder runs the op's inference, value-numbers pure equations, stamps the user's
+// line, and seals everything reachable from the results into a Function.
+#pragma once
+
+#include <absl/container/flat_hash_map.h>
+#include <absl/container/inlined_vector.h>
+#include <absl/status/statusor.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "ir/graph.h"
+#include "ir/op.h"
+
+namespace sheaf::ir {
+
+class Builder {
+ public:
+  explicit Builder(std::string name = "main");
+  Builder(const Builder&) = delete;
+  Builder& operator=(const Builder&) = delete;
+  ~Builder();
+
+  Value param(Type type, std::string name = "");
+  const Values& params() const { return params_; }
+
+  /// Emits with attributes `attrs` (the op's struct). The error says what is wrong with shapes or dtypes, without a line.
+  absl::StatusOr<Values> try_emit(Op op, Values operands, std::shared_ptr<const void> attrs = nullptr,
+                                  std::vector<FunctionRef> regions = {});
+  /// For rules and passes, whose equations are well-typed by construction: an inference error is our bug.
+  Values emit_all(Op op, Values operands, std::shared_ptr<const void> attrs = nullptr,
+                  std::vector<FunctionRef> regions = {});
+  template <class A>
+  Value emit(const OpDef& op, Values operands, A attrs) {
+    return emit_all(&op, std::move(operands), std::make_shared<const A>(std::move(attrs)))[0];
+  }
+  Value emit(const OpDef& op, Values operands) { return emit_all(&op, std::move(operands))[0]; }
+  /// The equation `e` of any function, with other operands (and possibly regions) in this builder.
+  Values clone(const Eqn& e, Values operands);
+
+  Value constant(DType dtype, double value);  // rank 0
+  Value constant(const Literal& value);
+  Value full(const Type& type, double value);  // rank-0 constant, broadcast
+  Value zeros(const Type& type) { return full(type, 0); }
+
+  /// The user's line and transform history stamped on what is emitted next.
+  void set_loc(Loc loc, const char* how = "") { loc_ = loc; how_ = how; }
+  Loc loc() const { return loc_; }
+  const char* how() const { return how_; }
+
+  /// Emission as it would be of `e` as transformed by `transform`.
+  void at(const Eqn& e, const char* transform) { set_loc(e.loc, extend_how(e.how, transform)); }
+
+  FunctionRef finish(Values results);
+
+ private:
+  std::string name_;
+  std::shared_ptr<Arena> arena_;
+  Values params_;
+  Loc loc_;
+  const char* how_ = "";
+  absl::flat_hash_map<std::size_t, absl::InlinedVector<const Eqn*, 1>> numbered_;  // by hash
+};
+
+// Operators for rules: they emit in the builder the values belong to. Numbers become rank-0 constants of the other
+// operand's dtype.
+Value operator+(Value a, Value b);
+Value operator-(Value a, Value b);
+Value operator*(Value a, Value b);
+Value operator/(Value a, Value b);
+Value operator-(Value a);
+Value operator+(Value a, double b);
+Value operator+(double a, Value b);
+Value operator-(Value a, double b);
+Value operator-(double a, Value b);
+Value operator*(double a, Value b);
+Value operator*(Value a, double b);
+Value operator/(double a, Value b);
+Value operator/(Value a, double b);
+
+}  // namespace sheaf::ir

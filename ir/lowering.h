@@ -1,0 +1,85 @@
+// What an op means to the code generators: a closed set of kinds, each plain data. Codegen switches over these and
+// never over ops; an op that fits none of them needs a new kind, which is a change of every emitter.
+#pragma once
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "ir/attrs.h"
+#include "ir/scalar.h"
+
+namespace sheaf::ir::lowering {
+
+/// out[i] = fn(in0[i], in1[i], ...); a rank-0 operand is read as in[].
+struct Map { ScalarFn fn; };
+
+/// out[i] = in[j] with j[d] = offset[d] + stride[d] * i[source[d]], or offset[d] alone when source[d] < 0.
+struct View {
+  std::vector<int> source;
+  std::vector<std::int64_t> stride, offset;
+};
+
+/// out[i] = in[j], i and j being the same row-major position.
+struct Reshape {};
+
+/// out[i] = in[(i - low) / (interior + 1)] where that is exact and in range, else in1[] (the fill).
+struct Pad { std::vector<std::int64_t> low, interior; };
+
+/// Operands one after another along dim.
+struct Concatenate { int dim = 0; };
+
+/// out[i] = i[dim], converted to the result's dtype.
+struct Iota { int dim = 0; };
+
+/// Threefry-2x32 bits; see ops/rng.cpp. Operand 0 is u32[batch.., 2], the counter the flat index over the other dims.
+struct RandomBits { std::vector<std::int64_t> key_batch, result_batch; };
+
+enum class OutOfBounds : std::uint8_t { clip, fill, promise };
+/// Gather as in StableHLO, index vector last; operand 1 the indices. `fill`: positions out of range read as `fill_bits`.
+/// dynamic_slice is a Gather too.
+struct Gather {
+  std::vector<std::int64_t> offset_dims, collapsed_dims, start_index_map, operand_batch, indices_batch, slice_sizes;
+  int index_vector_dim = 0;
+  OutOfBounds mode = OutOfBounds::clip;
+  std::uint64_t fill_bits = 0;
+};
+
+/// out = in0 with in1 written at in2 (starts wrapped once and clamped): operand, update, starts[k].
+struct UpdateSlice { std::vector<std::int64_t> dims, operand_batch, starts_batch; int index_dim = 0; };
+
+/// out = in0; for updates u in row-major order: out[...] = combine(out[...], u). Operands: operand, indices, updates.
+/// Out-of-range windows are dropped. `set` keeps the last.
+struct Scatter {
+  enum class Combine : std::uint8_t { add, set, min, max, mul } combine = Combine::add;
+  std::vector<std::int64_t> update_window_dims, inserted_dims, scatter_dims, operand_batch, indices_batch;
+  int index_vector_dim = 0;
+};
+
+/// Reduction over dims in the fixed order of docs/numerics.md.
+struct Reduce { ReduceKind kind = ReduceKind::sum; std::vector<std::int64_t> dims; };
+/// Index (result dtype) of the largest or smallest element along dim; NaN wins; the lowest index on ties.
+struct ArgReduce { bool is_max = true; int dim = 0; };
+
+/// dot_general: result dims = batch, lhs free, rhs free. Accumulates in `accumulate`.
+struct Contract {
+  std::vector<std::int64_t> lhs_batch, rhs_batch, lhs_contract, rhs_contract;
+  DType accumulate = DType::f32;
+};
+
+/// Stable sort of all operands by the first `num_keys` along dim; NaN last, -0 equals +0.
+struct Sort { int dim = 0; int num_keys = 1; };
+
+/// Runs its regions: call, kernel. Gone before codegen (inlined), but for plan steps.
+struct Region {};
+
+}  // namespace sheaf::ir::lowering
+
+namespace sheaf::ir {
+
+using Lowering = std::variant<lowering::Map, lowering::View, lowering::Reshape, lowering::Pad, lowering::Concatenate,
+                              lowering::Iota, lowering::RandomBits, lowering::Gather, lowering::UpdateSlice,
+                              lowering::Scatter, lowering::Reduce, lowering::ArgReduce, lowering::Contract,
+                              lowering::Sort, lowering::Region>;
+
+}  // namespace sheaf::ir

@@ -1,0 +1,96 @@
+// The list of ops, and inference from the data sheets.
+#include "ir/op.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+namespace sheaf::ir {
+namespace {
+
+constexpr Op kAllOps[] = {
+#define SHEAF_OP(name) &ops::name,
+#include "ir/ops.def"
+#undef SHEAF_OP
+};
+
+absl::Status check_operands(const Eqn& e) {
+  const OpDef& op = *e.op;
+  if (op.arity >= 0 && e.num_in() != op.arity)
+    return absl::InvalidArgumentError(fmt::format("takes {} operands, not {}", op.arity, e.num_in()));
+  for (int k = 0; k < e.num_in(); ++k) {
+    if (!contains(op.types, e.in(k).dtype()))
+      return absl::InvalidArgumentError(
+          fmt::format("operand {} ({}) must be {}", k, to_string(e.in(k).type()), name(op.types)));
+    if (!op.dtypes && e.in(k).dtype() != e.in(0).dtype())
+      return absl::InvalidArgumentError(fmt::format("operands 0 ({}) and {} ({}) must have the same dtype",
+                                                    to_string(e.in(0).type()), k, to_string(e.in(k).type())));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+bool contains(Dtypes set, DType t) {
+  switch (set) {
+    case Dtypes::any: return t != DType::token;
+    case Dtypes::floating: return is_float(t);
+    case Dtypes::integral: return is_int(t);
+    case Dtypes::numeric: return is_int(t) || is_float(t) || is_complex(t);
+    case Dtypes::boolean: return is_bool(t);
+    case Dtypes::bits: return is_int(t) || is_bool(t);
+    case Dtypes::differentiable: return is_differentiable(t);
+  }
+  return false;
+}
+
+std::string_view name(Dtypes set) {
+  constexpr std::string_view kNames[] = {"an array", "floating point", "an integer", "a number", "bool", "bool or an integer",
+                                         "floating point or complex"};
+  return kNames[static_cast<int>(set)];
+}
+
+absl::StatusOr<std::vector<Type>> infer(const Eqn& e) {
+  const OpDef& op = *e.op;
+  if (absl::Status s = check_operands(e); !s.ok()) return s;
+  if (op.infer) return op.infer(e);
+  std::vector<DType> dtypes;
+  if (op.dtypes) {
+    absl::StatusOr<std::vector<DType>> given = op.dtypes(e);
+    if (!given.ok()) return given.status();
+    dtypes = *std::move(given);
+  } else {
+    dtypes.assign(op.num_results, e.in(0).dtype());
+  }
+  absl::StatusOr<Factors> f = op.factors(e);
+  if (!f.ok()) return f.status();
+  std::vector<Type> types;
+  for (std::size_t j = 0; j < dtypes.size(); ++j) types.emplace_back(dtypes[j], f->dims(f->out[j]));
+  return types;
+}
+
+std::span<const Op> all_ops() { return kAllOps; }
+
+Op find_op(std::string_view name) {
+  static const auto& by_name = *[] {
+    auto* v = new std::vector<Op>(std::begin(kAllOps), std::end(kAllOps));
+    std::sort(v->begin(), v->end(), [](Op a, Op b) { return a->name < b->name; });
+    return v;
+  }();
+  auto it = std::lower_bound(by_name.begin(), by_name.end(), name, [](Op a, std::string_view n) { return a->name < n; });
+  return it != by_name.end() && (*it)->name == name ? *it : nullptr;
+}
+
+Cost cost_of(const Eqn& e) {
+  if (e.op->cost) return e.op->cost(e);
+  Cost c;
+  for (Value v : e.operands) c.bytes += static_cast<double>(v.type().bytes());
+  for (Value v : e.outs()) {
+    c.bytes += static_cast<double>(v.type().bytes());
+    c.flops += static_cast<double>(v.type().num_elements());
+  }
+  return c;
+}
+
+}  // namespace sheaf::ir

@@ -1,0 +1,106 @@
+// One op = one data sheet. An `OpDef` holds everything the rest of Sheaf knows about an op: attributes, shapes, factors,
+// derivative, batching, lowering, reference semantics, cost and samples; every rule is data or an IR -> IR function.
+// Adding an op: a definition in ir/ops/<family>.cpp, a line in ops.def, a declaration in trace/sheaf/ops.h.
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "ir/attrs.h"
+#include "ir/factors.h"
+#include "ir/graph.h"
+#include "ir/literal.h"
+#include "ir/lowering.h"
+
+namespace sheaf::ir {
+
+enum class Dtypes : std::uint8_t { any, floating, integral, numeric, boolean, bits /* bool or int */, differentiable };
+bool contains(Dtypes set, DType t);
+std::string_view name(Dtypes set);
+
+/// Which operands the op is linear in. jointly: f is one linear map of all of them (add, concatenate, select's cases);
+/// separately: linear in each with the others fixed (mul, dot).
+struct Linear {
+  enum class Kind : std::uint8_t { none, jointly, separately } kind = Kind::none;
+  std::uint32_t operands = 0;
+};
+constexpr Linear jointly(std::uint32_t operands) { return {Linear::Kind::jointly, operands}; }
+constexpr Linear separately(std::uint32_t operands) { return {Linear::Kind::separately, operands}; }
+inline constexpr std::uint32_t all_operands = ~0u;
+
+/// Where a fresh dim is listed when exactly `operands` carry it.
+struct BatchSlot {
+  std::uint32_t operands = 0;
+  std::span<const std::string_view> append;     // dims fields that gain the fresh dim's position
+  std::string_view size_one = "";               // a per-dim field whose entry there is 1 instead of neutral
+};
+
+/// An operand of a batched equation: the value, and where its batch dim is; -1: not batched.
+struct Batched { Value value; int dim = -1; };
+
+/// A derivative rule that is absent on purpose says why.
+enum class Absent : std::uint8_t {
+  none,             // the rule is there, or derived
+  integer_result,   // results carry no tangent
+  piecewise_constant,  // the derivative is zero wherever it exists
+  no_operands,
+  plan_only,        // occurs only in plans
+};
+
+struct Cost { double flops = 0; double bytes = 0; };
+
+struct OpDef {
+  std::string_view name = "";
+  std::string_view doc = "";
+  int arity = -1;                     // -1: any number of operands
+  int num_results = 1;
+  Dtypes types = Dtypes::any;         // of every operand, unless `infer_dtypes` checks
+  AttrsDef attrs = {};
+  bool is_elementwise = false;        // operands are of the result's shape or rank 0
+
+  // Shapes. `factors` rejects bad shapes; the results' dims are read off it. `dtypes` gives the results' dtypes (null: that
+  // of operand 0) and rejects bad ones. Region ops set `infer` instead of both.
+  absl::StatusOr<Factors> (*factors)(const Eqn&) = nullptr;
+  absl::StatusOr<std::vector<DType>> (*dtypes)(const Eqn&) = nullptr;
+  absl::StatusOr<std::vector<Type>> (*infer)(const Eqn&) = nullptr;
+  Effects (*effects)(const Eqn&) = nullptr;   // null: none, plus those of the regions
+
+  // Derivatives. `e` has been emitted in the builder at hand; a null tangent or cotangent is a zero.
+  // Linear ops need no jvp. transpose: `operands` are e's, null where linear; `cts` those of the results; the answer has
+  // one entry per operand, null for zero or for the non-linear ones.
+  Linear linear = {};
+  Values (*jvp)(Builder& b, const Eqn& e, const Values& tangents) = nullptr;
+  Values (*transpose)(Builder& b, const Eqn& e, const Values& operands, const Values& cts) = nullptr;
+  Absent no_jvp = Absent::none;
+
+  // Batching. Null: derived from `factors` with these slots and checked by it.
+  std::span<const BatchSlot> slots = {};
+  std::vector<Batched> (*batch)(Builder& b, const Eqn& e, std::span<const Batched> operands, std::int64_t size) = nullptr;
+
+  // Partitioning of absolute factors and custom combines (the sharding passes).
+  Values (*localize)(Builder& b, const Eqn& local, std::span<const Value> offsets) = nullptr;
+
+  Lowering (*lower)(const Eqn&) = nullptr;
+  void (*eval)(const Eqn&, std::span<const Literal> in, std::span<Literal> out) = nullptr;  // out is sized and zeroed
+  Cost (*cost)(const Eqn&) = nullptr;         // null: one flop per result element; all operands and results moved once
+  double ulp = 0;                             // stated error of f32 against the reference; 0: exact to the bit
+  std::vector<std::string_view> (*samples)() = nullptr;  // "dot f32[2, 3], f32[3, 4] {lhs=[1], rhs=[0]}"
+};
+
+/// The results' types: dtypes and dims from the op's own rules.
+absl::StatusOr<std::vector<Type>> infer(const Eqn& e);
+/// By name in the text; null when there is none.
+Op find_op(std::string_view name);
+std::span<const Op> all_ops();
+Cost cost_of(const Eqn& e);
+
+namespace ops {
+#define SHEAF_OP(name) extern const OpDef name;
+#include "ir/ops.def"
+#undef SHEAF_OP
+}  // namespace ops
+
+}  // namespace sheaf::ir

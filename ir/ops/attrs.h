@@ -1,0 +1,113 @@
+// The attribute structs of all ops, in one place because transforms, codegen and the API build them. Field types say
+// which tensor's dims they speak about (ir/attrs.h).
+#pragma once
+
+#include "ir/attrs.h"
+#include "ir/lowering.h"
+
+namespace sheaf::ir {
+
+inline constexpr std::string_view kOutOfBoundsWords[] = {"clip", "fill", "promise"};
+template <>
+inline constexpr std::span<const std::string_view> enum_words<lowering::OutOfBounds> = kOutOfBoundsWords;
+inline constexpr std::string_view kCombineWords[] = {"add", "set", "min", "max", "mul"};
+template <>
+inline constexpr std::span<const std::string_view> enum_words<lowering::Scatter::Combine> = kCombineWords;
+
+namespace ops {
+
+struct Convert { DType to = DType::f32; };
+struct Bitcast { DType to = DType::f32; };
+
+/// A dense value: row-major bytes as lower-case hex. Rank-0 constants print inline as `1.5:f32`.
+struct Constant { DType dtype = DType::f32; std::vector<std::int64_t> dims = {}; std::string hex = {}; };
+struct Iota { PerDim<out(0), Neutral::size> shape = {}; Dims<out(0)> dim = {}; DType dtype = DType::i32; };
+
+/// Result dim dims[d] is operand dim d (equal, or 1 in the operand); all others are new.
+struct Broadcast { PerDim<out(0), Neutral::size> shape = {}; DimMap<in(0), out(0)> dims = {}; };
+struct Reshape { PerDim<out(0), Neutral::size> shape = {}; };
+/// Result dim d is operand dim perm[d].
+struct Transpose { DimMap<out(0), in(0)> perm = {}; };
+struct Slice {
+  PerDim<in(0), Neutral::zero> start = {};
+  PerDim<in(0), Neutral::size> limit = {};
+  PerDim<in(0), Neutral::one> stride = {};
+};
+/// Operands: x, fill (rank 0). Negative low and high crop.
+struct Pad { PerDim<in(0), Neutral::zero> low = {}, high = {}, interior = {}; };
+struct Concatenate { Dims<in(0)> dim = {}; };
+struct Reverse { Dims<in(0)> dims = {}; };
+
+struct Reduce { ReduceKind kind = ReduceKind::sum; Dims<in(0)> dims = {}; };
+struct ArgReduce { Dims<in(0)> dim = {}; DType dtype = DType::i32; };
+
+/// Result dims: batch, lhs free, rhs free. dtype: of the result ("preferred type"); accumulation is at least f32 wide.
+struct Dot {
+  Dims<in(0)> lhs = {};  // contracted
+  Dims<in(1)> rhs = {};
+  Dims<in(0)> lhs_batch = {};
+  Dims<in(1)> rhs_batch = {};
+  DType dtype = DType::token;  // token: the operands' dtype
+};
+
+/// Operands: x, starts (integer, index vector of size |dims| along index_dim). Starts wrap once when negative, then clamp.
+struct DynamicSlice {
+  Dims<in(0)> dims = {};
+  std::vector<std::int64_t> sizes = {};
+  Dims<in(0)> batch = {};
+  Dims<in(1)> starts_batch = {};
+  Dims<in(1)> index_dim = {};
+};
+/// Operands: x, update, starts.
+struct DynamicUpdateSlice {
+  Dims<in(0)> dims = {};
+  Dims<in(0)> batch = {};
+  Dims<in(2)> starts_batch = {};
+  Dims<in(2)> index_dim = {};
+};
+/// Operands: x, indices (index vector along index_dim). StableHLO's dimension numbers.
+struct Gather {
+  Dims<out(0), true> offset_dims = {};
+  Dims<in(0)> collapsed = {};
+  Dims<in(0)> start_index_map = {};
+  Dims<in(0)> operand_batch = {};
+  Dims<in(1)> indices_batch = {};
+  Dims<in(1)> index_dim = {};
+  PerDim<in(0), Neutral::size> slice_sizes = {};
+  lowering::OutOfBounds mode = lowering::OutOfBounds::clip;
+};
+/// Operands: x, indices, updates.
+struct Scatter {
+  lowering::Scatter::Combine combine = lowering::Scatter::Combine::add;
+  Dims<in(2), true> update_window_dims = {};
+  Dims<in(0)> inserted = {};
+  Dims<in(0)> scatter_dims = {};
+  Dims<in(0)> operand_batch = {};
+  Dims<in(1)> indices_batch = {};
+  Dims<in(1)> index_dim = {};
+  bool unique = false;
+};
+
+struct Sort { Dims<in(0)> dim = {}; int num_keys = 1; };
+
+/// Operand: key u32[.., 2]. The counter is the 64-bit flat index over the result dims not in result_batch.
+struct RandomBits {
+  PerDim<out(0), Neutral::size> shape = {};
+  Dims<in(0)> key_batch = {};
+  Dims<out(0)> result_batch = {};
+  DType dtype = DType::u32;
+};
+
+struct Call { std::string name = {}; };
+
+/// A step of a plan: the fusion group is the region; `offsets` are arena byte offsets of the results, -1 for a result
+/// of the program; `in_place[j]` is the operand result j overwrites, or -1.
+struct Kernel {
+  std::string name = {};
+  std::string schedule = {};  // the template: map, reduce, row, tile_transpose, contract, scatter, sort
+  std::vector<std::int64_t> offsets = {};
+  std::vector<std::int64_t> in_place = {};
+};
+
+}  // namespace ops
+}  // namespace sheaf::ir

@@ -27,12 +27,12 @@ class Function;
 using FunctionRef = std::shared_ptr<const Function>;
 
 struct ValueNode {
-  Type type;
+  Type type = {};
   const Eqn* eqn = nullptr;  // null for a parameter
   int index = 0;             // which result, or which parameter
   int id = 0;                // unique in its arena: index for ValueTable
   Arena* arena = nullptr;
-  std::string name;          // the user's name of a parameter, or empty
+  std::string name = {};     // the user's name of a parameter, or empty
 };
 
 /// A handle to a value. Null stands for "none": a symbolic zero tangent, an unmapped operand.
@@ -72,11 +72,11 @@ constexpr Effects operator|(Effects a, Effects b) {
 
 struct Eqn {
   Op op = nullptr;
-  Values operands;
-  std::vector<ValueNode> results;  // sized once; Values point into it
-  std::shared_ptr<const void> attributes;
-  std::vector<FunctionRef> regions;
-  Loc loc;                // the user's line; never part of a key
+  Values operands = {};
+  std::vector<ValueNode> results = {};  // sized once; Values point into it
+  std::shared_ptr<const void> attributes = {};
+  std::vector<FunctionRef> regions = {};
+  Loc loc = {};                // the user's line; never part of a key
   const char* how = "";   // transforms it went through, "jvp, transpose"; interned
   Effects effects = Effects::none;
 

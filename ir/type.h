@@ -19,12 +19,12 @@ using Axes = std::vector<std::string>;  // mesh axis names, major to minor
 
 struct TypeData {
   DType dtype = DType::f32;
-  Shape dims;                     // logical extents
-  std::vector<Axes> dim_axes;     // per dim, or empty when no dim is split
-  Axes unreduced;                 // axes over which the value is a partial result ...
+  Shape dims = {};                // logical extents
+  std::vector<Axes> dim_axes = {};  // per dim, or empty when no dim is split
+  Axes unreduced = {};            // axes over which the value is a partial result ...
   ReduceKind unreduced_kind = ReduceKind::sum;  // ... of this reduction (sum, max or min)
-  Axes varying;                   // V: manual axes along which the value differs
-  Axes reduced;                   // R: manual axes whose cotangent is unreduced
+  Axes varying = {};              // V: manual axes along which the value differs
+  Axes reduced = {};              // R: manual axes whose cotangent is unreduced
   MemorySpace space = MemorySpace::device;
   bool operator==(const TypeData&) const = default;
 };

@@ -5,9 +5,12 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "sheaf/dtype.h"
 
 namespace sheaf::ir {
@@ -45,6 +48,10 @@ struct ScalarNode {
   int index = 0;                // arg: which
   std::uint64_t bits = 0;       // constant: the value's bits, zero-extended
   bool operator==(const ScalarNode&) const = default;
+  template <class H>
+  friend H AbslHashValue(H h, const ScalarNode& n) {
+    return H::combine(std::move(h), n.op, n.dtype, n.in[0], n.in[1], n.in[2], n.index, n.bits);
+  }
 };
 
 struct ScalarFn {
@@ -54,6 +61,9 @@ struct ScalarFn {
   DType result_dtype() const { return nodes[result].dtype; }
   bool operator==(const ScalarFn&) const = default;
 };
+
+/// One node per line, "%3 = f32 fma %0, %1, %2", then "return %3": for dumps.
+std::string print(const ScalarFn& fn);
 
 /// A node of the DAG a ScalarBuilder is making. (Outside the builder, because a nested class's member initialisers
 /// are not yet usable in the default arguments of its encloser.)
@@ -77,7 +87,9 @@ class ScalarBuilder {
 
  private:
   Ref push(ScalarNode node);
+  Ref fold_or_push(ScalarNode node);
   ScalarFn fn_;
+  absl::flat_hash_map<ScalarNode, int> numbering_;
 };
 
 /// Evaluates one ScalarOp on raw bits (zero-extended to 64), exactly as every target must. `in` are the operand bits,

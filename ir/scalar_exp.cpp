@@ -1,0 +1,83 @@
+// exp and its kin. All reduce to x = n ln 2 + r with |r| <= ln 2 / 2 and one polynomial in r; 2^n is assembled from bits,
+// in two factors, so that results below the normal range are rounded once and none overflows early.
+// Invariant: NaN passes through every reduction unharmed, so no function here tests for it.
+#include "ir/scalar_expr.h"
+
+namespace sheaf::ir {
+namespace {
+
+// x = n ln 2 + r.
+struct Reduced {
+  Expr n;       // an integer of x's width
+  Expr real_n;  // the same as a float
+  Expr r;
+};
+
+// Rounds `t` to an integer by adding 1.5 * 2^mantissa_bits, whose low bits then hold it: cheaper than a conversion,
+// which would have to saturate. Valid for |t| < 2^(mantissa_bits - 1); anything goes for NaN.
+Reduced round_scaled(Expr x, double scale) {
+  const double magic = is_f64(x) ? 0x1.8p52 : 0x1.8p23;
+  const Expr shifted = fma(x, scale, magic);
+  const Expr n = to_int_bits(shifted) - to_int_bits(x.like(magic));
+  return {n, shifted - magic, x};
+}
+
+Reduced reduce_by_ln2(Expr x) {
+  Reduced reduced = round_scaled(x, 1.4426950408889634074);
+  // The high part of ln 2 ends in zeros, so that n times it is exact.
+  const double high = is_f64(x) ? 0x1.62e42feep-1 : 0x1.62e4p-1;
+  const double low = is_f64(x) ? 0x1.a39ef35793c76p-33 : 0x1.7f7d1cp-20;
+  reduced.r = fma(reduced.real_n, -low, fma(reduced.real_n, -high, x));
+  return reduced;
+}
+
+// (e^r - 1 - r) / r^2 for |r| <= ln 2 / 2.
+Expr exp_tail(Expr r) {
+  if (is_f64(r)) {
+    return polynomial(r, {2.092035009773025e-09, 2.5105415038678484e-08, 2.75572570054647e-07, 2.7557254814754507e-06,
+                          2.480158734242227e-05, 0.00019841269875417748, 0.0013888888888876985, 0.008333333333325895,
+                          0.04166666666666668, 0.1666666666666667, 0.5});
+  }
+  return polynomial(r, {0.00019972328, 0.0013930502, 0.008333177, 0.04166651, 0.16666667, 0.5});
+}
+
+Expr expm1_of_reduced(Expr r) { return fma(exp_tail(r), r * r, r); }
+
+// 2^n for n in the normal exponent range.
+Expr power_of_two(Expr n) {
+  const bool is_wide = n.dtype() == DType::i64;
+  return from_int_bits((n + (is_wide ? 1023 : 127)) << (is_wide ? 52 : 23));
+}
+
+// x 2^n with one rounding, for |n| up to twice the exponent range.
+Expr scale_by_power_of_two(Expr x, Expr n) {
+  const Expr half = shr_arith(n, 1);
+  return x * power_of_two(half) * power_of_two(n - half);
+}
+
+}  // namespace
+
+Expr exp(Expr x) {
+  x = is_f64(x) ? clamp(x, -746, 710) : clamp(x, -104, 89);  // beyond these the result is 0 or inf
+  const Reduced reduced = reduce_by_ln2(x);
+  return scale_by_power_of_two(1.0 + expm1_of_reduced(reduced.r), reduced.n);
+}
+
+Expr logistic(Expr x) {
+  // e^-|x| cannot overflow, so that the result for a very negative x is the tiny e^x and not 0.
+  const Expr e = exp(-abs(x));
+  return select(x < 0.0, e, 1.0) / (1.0 + e);
+}
+
+Expr tanh(Expr x) {
+  const Expr magnitude = abs(x);
+  // Past the limit tanh rounds to 1; 2^n fits the normal range.
+  const double limit = is_f64(x) ? 20 : 10;
+  const Expr a = select(magnitude.like(limit) < magnitude, limit, magnitude);
+  const Reduced reduced = reduce_by_ln2(a + a);
+  const Expr scale = power_of_two(reduced.n);
+  const Expr expm1 = fma(scale, expm1_of_reduced(reduced.r), scale - 1.0);
+  return copy_sign(expm1 / (expm1 + 2.0), x);
+}
+
+}  // namespace sheaf::ir

@@ -1,0 +1,122 @@
+// The table of scalar functions: name, definition, stated error and reference, one row each; and the DAGs built from
+// it, once per dtype. Invariant: half types compute in f32 and round once, at the end.
+#include <cmath>
+#include <memory>
+#include <mutex>
+
+#include "absl/container/flat_hash_map.h"
+#include "ir/scalar_expr.h"
+
+namespace sheaf::ir {
+
+Expr copy_sign(Expr x, Expr sign) {
+  const Expr bits = to_int_bits(x);
+  const Expr sign_mask = bits.like_bits(is_f64(x) ? 0x8000000000000000u : 0x80000000u);
+  return from_int_bits((bits & !sign_mask) | (to_int_bits(sign) & sign_mask));
+}
+
+Expr rsqrt(Expr x) { return 1.0 / sqrt(x); }
+
+namespace {
+
+struct Row {
+  ScalarFunctionInfo info;
+  Expr (*unary)(Expr) = nullptr;
+  Expr (*binary)(Expr, Expr) = nullptr;
+};
+
+template <double (*f)(double)>
+double in_double(double x, double) { return f(x); }
+template <long double (*f)(long double)>
+long double in_long(long double x, long double) { return f(x); }
+
+template <class T>
+T logistic_reference(T x) { return 1 / (1 + std::exp(-x)); }
+template <class T>
+T rsqrt_reference(T x) { return 1 / std::sqrt(x); }
+
+template <double (*f)(double), long double (*g)(long double)>
+constexpr Row unary(std::string_view name, Expr (*definition)(Expr), double max_ulp_f32, double max_ulp_f64) {
+  return {{name, 1, max_ulp_f32, max_ulp_f64, in_double<f>, in_long<g>}, definition};
+}
+
+const std::array kRows = {
+    unary<std::exp, std::exp>("exp", exp, 1, 1),
+    unary<std::log, std::log>("log", log, 1, 1),
+    unary<std::tanh, std::tanh>("tanh", tanh, 2.5, 2.5),
+    unary<logistic_reference<double>, logistic_reference<long double>>("logistic", logistic, 3, 3),
+    unary<rsqrt_reference<double>, rsqrt_reference<long double>>("rsqrt", rsqrt, 1.5, 1.5),
+};
+
+const Row* find_row(std::string_view name) {
+  for (const Row& row : kRows) {
+    if (row.info.name == name) return &row;
+  }
+  return nullptr;
+}
+
+DType compute_dtype(DType t) { return accumulator(t); }
+
+ScalarFn build(const Row& row, DType dtype) {
+  ScalarBuilder builder;
+  const auto arg = [&](int index) {
+    return Expr{&builder, builder.convert(builder.arg(index, dtype), compute_dtype(dtype))};
+  };
+  Expr x = arg(0);
+  const Expr value = row.info.arity == 1 ? row.unary(x) : row.binary(x, arg(1));
+  return builder.finish(builder.convert(value.ref, dtype));
+}
+
+ScalarFn build(ScalarOp op, DType dtype) {
+  ScalarBuilder builder;
+  ScalarBuilder::Ref in[3];
+  const int first_typed = op == ScalarOp::select ? 1 : 0;
+  for (int i = 0; i < arity(op); ++i) {
+    in[i] = builder.arg(i, i < first_typed ? DType::bool_ : dtype);
+    if (i >= first_typed) in[i] = builder.convert(in[i], compute_dtype(dtype));
+  }
+  const ScalarBuilder::Ref value = builder.emit(op, in[0], in[1], in[2]);
+  return builder.finish(is_bool(builder.dtype(value)) ? value : builder.convert(value, dtype));
+}
+
+// Built once per key; the DAGs never move.
+template <class Key>
+class Cache {
+ public:
+  template <class Build>
+  const ScalarFn& get(Key key, Build&& make) {
+    const std::lock_guard lock(mutex_);
+    std::unique_ptr<const ScalarFn>& slot = functions_[key];
+    if (!slot) slot = std::make_unique<const ScalarFn>(make());
+    return *slot;
+  }
+
+ private:
+  std::mutex mutex_;
+  absl::flat_hash_map<Key, std::unique_ptr<const ScalarFn>> functions_;
+};
+
+}  // namespace
+
+const ScalarFn* scalar_function(std::string_view name, DType dtype) {
+  static Cache<std::pair<const Row*, DType>> cache;
+  const Row* row = find_row(name);
+  if (!row || !is_float(dtype)) return nullptr;
+  return &cache.get({row, dtype}, [&] { return build(*row, dtype); });
+}
+
+const ScalarFn& scalar_primitive(ScalarOp op, DType dtype) {
+  static Cache<std::pair<ScalarOp, DType>> cache;
+  return cache.get({op, dtype}, [&] { return build(op, dtype); });
+}
+
+std::span<const ScalarFunctionInfo> scalar_functions() {
+  static const std::vector<ScalarFunctionInfo> infos = [] {
+    std::vector<ScalarFunctionInfo> all;
+    for (const Row& row : kRows) all.push_back(row.info);
+    return all;
+  }();
+  return infos;
+}
+
+}  // namespace sheaf::ir

@@ -1,0 +1,21 @@
+// From a traced Function to a Plan. The table of contents is passes/pipeline.cpp.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "passes/plan.h"
+
+namespace sheaf::passes {
+
+struct PipelineOptions {
+  std::vector<bool> donated = {};  // per parameter: its buffer may be overwritten
+  /// Called after every pass with its number, name and result; for dumps.
+  std::function<void(int, std::string_view, const ir::FunctionRef&)> observe = {};
+};
+
+Plan run_pipeline(const ir::FunctionRef& f, const PipelineOptions& options = {});
+
+}  // namespace sheaf::passes

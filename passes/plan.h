@@ -1,0 +1,19 @@
+// `Plan`: what passes hand to codegen. A function in the plan dialect: every equation is a `kernel` (one fusion group,
+// its body the region, its attributes the schedule and the arena offsets of its results) or a dense `constant`; each
+// result of the function is the result of exactly one kernel. Printable, re-parsable and runnable as any other IR.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ir/graph.h"
+
+namespace sheaf::passes {
+
+struct Plan {
+  ir::FunctionRef function;
+  std::int64_t arena_bytes = 0;
+  std::vector<int> alias;  // per result: the donated parameter whose buffer it takes, or -1
+};
+
+}  // namespace sheaf::passes

@@ -150,7 +150,8 @@ struct Param {
 };
 
 /// out[b, m, n] = sum over k of lhs[b, m, k] * rhs[b, k, n], each dim a list (row-major, outermost first), accumulated
-/// in `accumulate` and rounded once. Operands are read through strides in elements.
+/// in `accumulate` and rounded once. Operands are read through strides in elements. The order is part of the value: from
+/// +0, k row-major, one fused multiply-add per term (integers: wrapping multiply and add; bool: or of ands).
 struct Contract {
   struct Dims {
     std::vector<std::int64_t> extents;

@@ -1,0 +1,70 @@
+// The obvious triple loop. It defines what a contraction's emitter must compute, term by term and in this order.
+#include <numeric>
+
+#include "codegen/kir/interp.h"
+#include "codegen/kir/lane_ops.h"
+
+namespace sheaf::kir {
+namespace {
+
+using ir::ScalarOp;
+
+std::int64_t size_of(const Contract::Dims& d) {
+  return std::accumulate(d.extents.begin(), d.extents.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+/// The element offset of position `flat` (row-major over `extents`).
+std::int64_t offset_of(std::int64_t flat, const std::vector<std::int64_t>& extents,
+                       const std::vector<std::int64_t>& strides) {
+  std::int64_t offset = 0;
+  for (std::size_t i = extents.size(); i-- > 0;) {
+    offset += flat % extents[i] * strides[i];
+    flat /= extents[i];
+  }
+  return offset;
+}
+
+std::uint64_t converted(std::uint64_t bits, DType from, DType to) {
+  const std::uint64_t in[3] = {bits, 0, 0};
+  return from == to ? bits : ir::eval_op(ScalarOp::convert, from, to, in);
+}
+
+std::uint64_t accumulate(DType t, std::uint64_t a, std::uint64_t b, std::uint64_t sum) {
+  const std::uint64_t terms[3] = {a, b, sum};
+  if (is_float(t)) return ir::eval_op(ScalarOp::fma, t, t, terms);
+  const std::uint64_t product[3] = {ir::eval_op(is_bool(t) ? ScalarOp::and_ : ScalarOp::mul, t, t, terms), sum, 0};
+  return ir::eval_op(is_bool(t) ? ScalarOp::or_ : ScalarOp::add, t, t, product);
+}
+
+}  // namespace
+
+void run_contract(const Contract& c, void* const* buffers) {
+  const auto* lhs = static_cast<const std::byte*>(buffers[0]);
+  const auto* rhs = static_cast<const std::byte*>(buffers[1]);
+  auto* out = static_cast<std::byte*>(buffers[2]);
+  const int lhs_size = size_bytes(c.lhs), rhs_size = size_bytes(c.rhs), out_size = size_bytes(c.out);
+  const std::int64_t batches = size_of(c.batch), rows = size_of(c.m), columns = size_of(c.n), terms = size_of(c.k);
+  for (std::int64_t b = 0; b < batches; ++b) {
+    for (std::int64_t m = 0; m < rows; ++m) {
+      for (std::int64_t n = 0; n < columns; ++n) {
+        const auto base = [&](std::int64_t start, std::vector<std::int64_t> Contract::Dims::*s) {
+          return start + offset_of(b, c.batch.extents, c.batch.*s) + offset_of(m, c.m.extents, c.m.*s) +
+                 offset_of(n, c.n.extents, c.n.*s);
+        };
+        const std::int64_t left = base(c.lhs_offset, &Contract::Dims::lhs_strides);
+        const std::int64_t right = base(c.rhs_offset, &Contract::Dims::rhs_strides);
+        std::uint64_t sum = 0;
+        for (std::int64_t k = 0; k < terms; ++k) {
+          const std::int64_t i = left + offset_of(k, c.k.extents, c.k.lhs_strides);
+          const std::int64_t j = right + offset_of(k, c.k.extents, c.k.rhs_strides);
+          sum = accumulate(c.accumulate, converted(read_element(lhs + i * lhs_size, lhs_size), c.lhs, c.accumulate),
+                           converted(read_element(rhs + j * rhs_size, rhs_size), c.rhs, c.accumulate), sum);
+        }
+        const std::int64_t at = base(c.out_offset, &Contract::Dims::out_strides);
+        write_element(out + at * out_size, out_size, converted(sum, c.accumulate, c.out));
+      }
+    }
+  }
+}
+
+}  // namespace sheaf::kir

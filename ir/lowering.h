@@ -37,12 +37,13 @@ struct RandomBits { std::vector<std::int64_t> key_batch, result_batch; };
 
 enum class OutOfBounds : std::uint8_t { clip, fill, promise };
 /// Gather as in StableHLO, index vector last; operand 1 the indices. `fill`: positions out of range read as `fill_bits`.
-/// dynamic_slice is a Gather too.
+/// dynamic_slice is a Gather too, the only one whose negative starts wrap (once, before the clamp).
 struct Gather {
   std::vector<std::int64_t> offset_dims, collapsed_dims, start_index_map, operand_batch, indices_batch, slice_sizes;
   int index_vector_dim = 0;
   OutOfBounds mode = OutOfBounds::clip;
   std::uint64_t fill_bits = 0;
+  bool wrap = false;
 };
 
 /// out = in0 with in1 written at in2 (starts wrapped once and clamped): operand, update, starts[k].

@@ -82,6 +82,8 @@ Op find_op(std::string_view name) {
   return it != by_name.end() && (*it)->name == name ? *it : nullptr;
 }
 
+Linear linear_of(const Eqn& e) { return e.op->linear_when ? e.op->linear_when(e) : e.op->linear; }
+
 Cost cost_of(const Eqn& e) {
   if (e.op->cost) return e.op->cost(e);
   Cost c;

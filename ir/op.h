@@ -69,9 +69,10 @@ struct OpDef {
   Effects (*effects)(const Eqn&) = nullptr;   // null: none, plus those of the regions
 
   // Derivatives. `e` has been emitted in the builder at hand; a null tangent or cotangent is a zero.
-  // Linear ops need no jvp. transpose: `operands` are e's, null where linear; `cts` those of the results; the answer has
-  // one entry per operand, null for zero or for the non-linear ones.
+  // A jvp that is there is used for every tangent; linear ops need none. transpose: `operands` are e's, null where linear;
+  // `cts` those of the results; the answer has one entry per operand, null for zero or for the non-linear ones.
   Linear linear = {};
+  Linear (*linear_when)(const Eqn&) = nullptr;  // instead of `linear`, where it depends on the attributes
   Values (*jvp)(Builder& b, const Eqn& e, const Values& tangents) = nullptr;
   Values (*transpose)(Builder& b, const Eqn& e, const Values& operands, const Values& cts) = nullptr;
   Absent no_jvp = Absent::none;
@@ -96,6 +97,8 @@ absl::StatusOr<std::vector<Type>> infer(const Eqn& e);
 Op find_op(std::string_view name);
 std::span<const Op> all_ops();
 Cost cost_of(const Eqn& e);
+/// What `e` is linear in, by its attributes.
+Linear linear_of(const Eqn& e);
 
 namespace ops {
 #define SHEAF_OP(name) extern const OpDef name;

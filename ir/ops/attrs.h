@@ -75,6 +75,7 @@ struct Gather {
   Dims<in(1)> index_dim = {};
   PerDim<in(0), Neutral::size> slice_sizes = {};
   lowering::OutOfBounds mode = lowering::OutOfBounds::clip;
+  bool fill_zero = false;  // mode fill reads 0 instead of NaN (the lowest int, the largest unsigned, true): a linear map
 };
 /// Operands: x, indices, updates.
 struct Scatter {

@@ -9,8 +9,9 @@ file(WRITE ${WORK}/header.cpp "#include <sheaf/sheaf.h>\n")
 set(compile ${COMPILER} -std=c++20 -I${ROOT}/trace -I${ROOT}/ir -I${ROOT}/runtime ${WORK}/header.cpp)
 
 execute_process(COMMAND ${compile} -E -P -o ${WORK}/header.ii COMMAND_ERROR_IS_FATAL ANY)
-file(STRINGS ${WORK}/header.ii lines REGEX ".")
-list(LENGTH lines count)
+file(READ ${WORK}/header.ii text)
+string(REGEX MATCHALL "\n" newlines "${text}")
+list(LENGTH newlines count)
 
 string(TIMESTAMP begin "%s%f")
 execute_process(COMMAND ${compile} -fsyntax-only COMMAND_ERROR_IS_FATAL ANY)

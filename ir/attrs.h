@@ -16,7 +16,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ir/reflect.h"
+#include "sheaf/reflect.h"
 #include "ir/type.h"
 
 namespace sheaf::ir {

@@ -49,20 +49,37 @@ absl::StatusOr<Values> Builder::try_emit(Op op, Values operands, std::shared_ptr
     if (same_eqn(*e, op, operands, attrs.get(), regions)) return e->outs();
 
   Eqn e{.op = op, .operands = std::move(operands), .attributes = std::move(attrs), .regions = std::move(regions)};
-  for (Value v : e.operands) SHEAF_CHECK(v && v.node()->arena == arena_.get(), "operand of another function");
   absl::StatusOr<std::vector<Type>> types = infer(e);
   if (!types.ok()) return types.status();
+  return append(std::move(e), *types, &same_hash);
+}
+
+absl::StatusOr<Values> Builder::try_emit_typed(Op op, Values operands, std::shared_ptr<const void> attrs,
+                                               std::vector<FunctionRef> regions, const std::vector<Type>& types) {
+  if (!attrs && op->attrs.make) attrs = op->attrs.make();
+  Eqn e{.op = op, .operands = std::move(operands), .attributes = std::move(attrs), .regions = std::move(regions)};
+  absl::StatusOr<std::vector<Type>> inferred = infer(e);
+  if (!inferred.ok()) return inferred.status();
+  if (*inferred == types) return try_emit(op, std::move(e.operands), std::move(e.attributes), std::move(e.regions));
+  if (inferred->size() != types.size())
+    return absl::InvalidArgumentError("has " + std::to_string(inferred->size()) + " results, not " + std::to_string(types.size()));
+  for (std::size_t j = 0; j < types.size(); ++j)
+    if (types[j].dtype() != (*inferred)[j].dtype() || types[j].dims() != (*inferred)[j].dims())
+      return absl::InvalidArgumentError("result is " + to_string((*inferred)[j]) + ", not " + to_string(types[j]));
+  return append(std::move(e), types, nullptr);
+}
+
+Values Builder::append(Eqn e, const std::vector<Type>& types, absl::InlinedVector<const Eqn*, 1>* same_hash) {
+  for (Value v : e.operands) SHEAF_CHECK(v && v.node()->arena == arena_.get(), "operand of another function");
   e.loc = loc_;
   e.how = how_;
-  if (op->effects) e.effects = op->effects(e);
+  if (e.op->effects) e.effects = e.op->effects(e);
   for (const FunctionRef& r : e.regions) e.effects = e.effects | r->effects();
-
   arena_->eqns.push_back(std::move(e));
   Eqn& made = arena_->eqns.back();
-  for (int i = 0; i < static_cast<int>(types->size()); ++i)
-    made.results.push_back(
-        {.type = (*types)[i], .eqn = &made, .index = i, .id = arena_->num_values++, .arena = arena_.get(), .name = {}});
-  if (made.effects == Effects::none) same_hash.push_back(&made);
+  for (const Type& type : types)
+    made.results.push_back({.type = type, .eqn = &made, .index = made.num_out(), .id = arena_->num_values++, .arena = arena_.get()});
+  if (same_hash && made.effects == Effects::none) same_hash->push_back(&made);
   return made.outs();
 }
 

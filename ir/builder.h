@@ -28,6 +28,9 @@ class Builder {
   /// Emits with attributes `attrs` (the op's struct). The error says what is wrong with shapes or dtypes, without a line.
   absl::StatusOr<Values> try_emit(Op op, Values operands, std::shared_ptr<const void> attrs = nullptr,
                                   std::vector<FunctionRef> regions = {});
+  /// As above with the results' types given, where they say more (sharding) than inference, whose dtypes and dims they keep.
+  absl::StatusOr<Values> try_emit_typed(Op op, Values operands, std::shared_ptr<const void> attrs,
+                                        std::vector<FunctionRef> regions, const std::vector<Type>& types);
   /// For rules and passes, whose equations are well-typed by construction: an inference error is our bug.
   Values emit_all(Op op, Values operands, std::shared_ptr<const void> attrs = nullptr,
                   std::vector<FunctionRef> regions = {});
@@ -55,6 +58,8 @@ class Builder {
   FunctionRef finish(Values results);
 
  private:
+  Values append(Eqn e, const std::vector<Type>& types, absl::InlinedVector<const Eqn*, 1>* same_hash);
+
   std::string name_;
   std::shared_ptr<Arena> arena_;
   Values params_;

@@ -95,7 +95,17 @@ FunctionRef Function::with_params(std::span<const int> order) const {
 
 FunctionRef Function::with_results(Values results) const { return make(arena_, name_, params_, std::move(results)); }
 
-FunctionRef Function::renamed(std::string name) const { return make(arena_, std::move(name), params_, results_); }
+FunctionRef Function::on_mesh(std::string mesh) const {
+  auto f = std::make_shared<Function>(*this);
+  f->mesh_ = std::move(mesh);
+  return f;
+}
+
+FunctionRef Function::renamed(std::string name) const {
+  auto f = std::make_shared<Function>(*this);
+  f->name_ = std::move(name);
+  return f;
+}
 
 const char* extend_how(const char* how, const char* transform) {
   const std::string_view old(how), added(transform);

@@ -109,6 +109,7 @@ struct Arena {
 class Function {
  public:
   const std::string& name() const { return name_; }
+  const std::string& mesh() const { return mesh_; }  // the mesh it is laid out on, or empty
   const Values& params() const { return params_; }
   const std::vector<const Eqn*>& eqns() const { return eqns_; }  // operand-first post-order from the results
   const Values& results() const { return results_; }
@@ -123,12 +124,13 @@ class Function {
   /// The same equations, with a subset or reordering of the results; unneeded equations go.
   FunctionRef with_results(Values results) const;
   FunctionRef renamed(std::string name) const;
+  FunctionRef on_mesh(std::string mesh) const;
 
  private:
   friend class Builder;
   static FunctionRef make(std::shared_ptr<Arena> arena, std::string name, Values params, Values results);
 
-  std::string name_;
+  std::string name_, mesh_;
   std::shared_ptr<Arena> arena_;
   Values params_;
   std::vector<const Eqn*> eqns_;

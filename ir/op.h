@@ -60,6 +60,7 @@ struct OpDef {
   Dtypes types = Dtypes::any;         // of every operand, unless `infer_dtypes` checks
   AttrsDef attrs = {};
   bool is_elementwise = false;        // operands are of the result's shape or rank 0
+  bool callee_by_name = false;        // the region is a function of the module, named in the text (call)
 
   // Shapes. `factors` rejects bad shapes; the results' dims are read off it. `dtypes` gives the results' dtypes (null: that
   // of operand 0) and rejects bad ones. Region ops set `infer` instead of both.

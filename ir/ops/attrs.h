@@ -99,8 +99,6 @@ struct RandomBits {
   DType dtype = DType::u32;
 };
 
-struct Call { std::string name = {}; };
-
 /// A step of a plan: the fusion group is the region; `offsets` are arena byte offsets of the results, -1 for a result
 /// of the program; `in_place[j]` is the operand result j overwrites, or -1.
 struct Kernel {

@@ -69,9 +69,10 @@ struct OpDef {
   absl::StatusOr<std::vector<Type>> (*infer)(const Eqn&) = nullptr;
   Effects (*effects)(const Eqn&) = nullptr;   // null: none, plus those of the regions
 
-  // Derivatives. `e` has been emitted in the builder at hand; a null tangent or cotangent is a zero.
-  // A jvp that is there is used for every tangent; linear ops need none. transpose: `operands` are e's, null where linear;
-  // `cts` those of the results; the answer has one entry per operand, null for zero or for the non-linear ones.
+  // Derivatives; a null tangent or cotangent is a zero. jvp: `e` has been emitted in `b`; one tangent per operand and per
+  // result. A jvp that is there is used for every tangent; linear ops need none. transpose: `e` is of the linear program: take only types and attributes from it;
+  // `operands` are its operands in `b`, null where linear; `cts` those of the results (not all null); the answer has one
+  // entry per operand, null for zero and for the non-linear ones, else of that operand's type.
   Linear linear = {};
   Linear (*linear_when)(const Eqn&) = nullptr;  // instead of `linear`, where it depends on the attributes
   Values (*jvp)(Builder& b, const Eqn& e, const Values& tangents) = nullptr;
@@ -98,6 +99,8 @@ absl::StatusOr<std::vector<Type>> infer(const Eqn& e);
 Op find_op(std::string_view name);
 std::span<const Op> all_ops();
 Cost cost_of(const Eqn& e);
+/// Which operands e is linear in, whether or not that depends on its attributes.
+inline Linear linear_of(const Eqn& e) { return e.op->linear_when ? e.op->linear_when(e) : e.op->linear; }
 /// What `e` is linear in, by its attributes.
 Linear linear_of(const Eqn& e);
 

@@ -1,0 +1,67 @@
+// Cloning, calling and adding: what every transform does to the equations of a function.
+#include "passes/emit.h"
+
+#include "ir/ops/attrs.h"
+
+namespace sheaf::passes {
+
+using namespace ir;
+
+Values inline_into(Builder& b, const Function& f, const Values& args) {
+  ValueTable<Value> map(f);
+  for (std::size_t i = 0; i < args.size(); ++i) map[f.params()[i]] = args[i];
+  for (const Eqn* e : f.eqns()) {
+    Values operands;
+    for (Value v : e->operands) operands.push_back(map[v]);
+    b.set_loc(e->loc, e->how);
+    const Values outs = b.clone(*e, std::move(operands));
+    for (int j = 0; j < e->num_out(); ++j) map[e->out(j)] = outs[j];
+  }
+  Values results;
+  for (Value r : f.results()) results.push_back(map[r]);
+  return results;
+}
+
+Values call(Builder& b, const FunctionRef& f, Values args) {
+  return b.emit_all(&ops::call, std::move(args), nullptr, {f});
+}
+
+Value add_any(Value a, Value b) { return !a ? b : !b ? a : a + b; }
+
+Values clone_params(Builder& b, const Function& f, const Mask& keep, const char* suffix) {
+  Values params;
+  for (std::size_t i = 0; i < f.params().size(); ++i) {
+    const Value p = f.params()[i];
+    params.push_back(keep[i] ? b.param(p.type(), p.name().empty() ? "" : p.name() + suffix) : Value());
+  }
+  return params;
+}
+
+Mask operator!(Mask m) {
+  m.flip();
+  return m;
+}
+
+int count(const Mask& m) {
+  int n = 0;
+  for (bool x : m) n += x;
+  return n;
+}
+
+bool is_constant_like(Value v) {
+  for (const Eqn* e = v.eqn(); e; e = e->in(0).eqn()) {
+    if (e->op == &ops::constant || e->op == &ops::iota) return true;
+    if (e->op != &ops::broadcast && e->op != &ops::convert && e->op != &ops::reshape) return false;
+  }
+  return false;
+}
+
+Value rebuild_constant(Builder& b, Value v) {
+  const Eqn& e = *v.eqn();
+  Values operands;
+  for (Value in : e.operands) operands.push_back(rebuild_constant(b, in));
+  b.set_loc(e.loc, e.how);
+  return b.clone(e, std::move(operands))[0];
+}
+
+}  // namespace sheaf::passes

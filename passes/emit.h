@@ -1,0 +1,43 @@
+// Small pieces all transforms share.
+#pragma once
+
+#include <optional>
+
+#include "ir/builder.h"
+#include "passes/transforms.h"
+
+namespace sheaf::passes {
+
+/// The equations of f, emitted in b with `args` for its parameters; gives f's results. Calls stay calls.
+ir::Values inline_into(ir::Builder& b, const ir::Function& f, const ir::Values& args);
+
+/// `call f(args)`.
+ir::Values call(ir::Builder& b, const ir::FunctionRef& f, ir::Values args);
+
+/// a + b, where either may be absent.
+ir::Value add_any(ir::Value a, ir::Value b);
+
+/// A fresh builder with f's parameters (names included) for which `keep` holds.
+ir::Values clone_params(ir::Builder& b, const ir::Function& f, const Mask& keep, const char* suffix = "");
+
+inline ir::Values operator+(ir::Values a, const ir::Values& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+Mask operator!(Mask m);
+int count(const Mask& m);
+/// The entries of v where m holds.
+template <class T>
+std::vector<T> where(const std::vector<T>& v, const Mask& m) {
+  std::vector<T> out;
+  for (std::size_t i = 0; i < v.size(); ++i)
+    if (m[i]) out.push_back(v[i]);
+  return out;
+}
+
+/// A constant, or shape and dtype changes of constants: cheap to make again wherever it is needed.
+bool is_constant_like(ir::Value v);
+/// Makes a constant-like value again in b.
+ir::Value rebuild_constant(ir::Builder& b, ir::Value v);
+
+}  // namespace sheaf::passes

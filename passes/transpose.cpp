@@ -1,0 +1,151 @@
+// Transposition of a function in the parameters it is linear in. The non-linear part runs forward as it is; then the
+// linear equations are walked backwards, each rule turning cotangents of results into cotangents of operands:
+//   %1 = mul %t, %r          %ct_t = mul %ct_1, %r
+// Invariant: a rule is only asked about operands the equation is linear in, with at least one non-zero cotangent.
+#include <fmt/format.h>
+
+#include "ir/builder.h"
+#include "passes/emit.h"
+#include "passes/memo.h"
+#include "passes/partial_eval.h"
+
+namespace sheaf::passes {
+
+using namespace ir;
+
+namespace {
+
+class TransposeWalk {
+ public:
+  TransposeWalk(const FunctionRef& f, const Mask& linear)
+      : f_(*f), linear_(linear), b_(f->name() + ".transpose"), value_(*f), ct_(*f), is_linear_(*f) {
+    const Values params = clone_params(b_, f_, !linear);
+    for (std::size_t i = 0; i < params.size(); ++i) {
+      value_[f_.params()[i]] = params[i];
+      is_linear_[f_.params()[i]] = linear[i];
+    }
+  }
+
+  Transposed run(const Mask& ct, bool instantiate) {
+    forward();
+    Values seeds;
+    for (std::size_t j = 0; j < f_.results().size(); ++j)
+      seeds.push_back(ct[j] ? b_.param(f_.results()[j].type(), fmt::format("ct{}", j)) : Value());
+    for (std::size_t j = 0; j < f_.results().size(); ++j)
+      if (seeds[j]) accumulate(f_.results()[j], seeds[j]);
+    for (std::size_t i = f_.eqns().size(); i-- > 0;) equation(*f_.eqns()[i]);
+    Transposed t;
+    Values results;
+    for (std::size_t i = 0; i < f_.params().size(); ++i) {
+      if (!linear_[i]) continue;
+      Value c = ct_[f_.params()[i]];
+      if (!c && instantiate) c = b_.zeros(f_.params()[i].type());
+      t.out.push_back(static_cast<bool>(c));
+      if (c) results.push_back(c);
+    }
+    t.function = b_.finish(std::move(results));
+    return t;
+  }
+
+ private:
+  void forward() {
+    for (const Eqn* e : f_.eqns()) {
+      bool linear = false;
+      for (Value v : e->operands) linear |= is_linear_[v];
+      for (Value v : e->outs()) is_linear_[v] = linear;
+      if (linear) continue;
+      Values operands;
+      for (Value v : e->operands) operands.push_back(value_[v]);
+      b_.set_loc(e->loc, e->how);
+      const Values outs = b_.clone(*e, std::move(operands));
+      for (int j = 0; j < e->num_out(); ++j) value_[e->out(j)] = outs[j];
+    }
+  }
+
+  void accumulate(Value v, Value ct) {
+    if (!is_linear_[v]) return;
+    SHEAF_CHECK(ct.type() == v.type(), fmt::format("cotangent {} for {}", to_string(ct.type()), to_string(v.type())));
+    ct_[v] = add_any(ct_[v], ct);
+  }
+
+  void equation(const Eqn& e) {
+    if (e.num_out() == 0 || !is_linear_[e.out(0)]) return;
+    Values cts, operands;
+    bool any = false;
+    for (Value v : e.outs()) {
+      cts.push_back(ct_[v]);
+      any |= static_cast<bool>(ct_[v]);
+    }
+    if (!any) return;
+    for (Value v : e.operands) operands.push_back(is_linear_[v] ? Value() : value_[v]);
+    b_.at(e, "transpose");
+    const Values in = e.op->callee_by_name ? called(e, operands, cts) : rule(e, operands, cts);
+    for (int k = 0; k < e.num_in(); ++k)
+      if (in[k]) accumulate(e.in(k), in[k]);
+  }
+
+  Values rule(const Eqn& e, const Values& operands, const Values& cts) {
+    SHEAF_CHECK(e.op->transpose, std::string(e.op->name) + " has no transpose rule");
+    for (int k = 0; k < e.num_in(); ++k)
+      SHEAF_CHECK(operands[k] || linear_of(e).operands >> k & 1, fmt::format("{} is not linear in operand {}", e.op->name, k));
+    return e.op->transpose(b_, e, operands, cts);
+  }
+
+  Values called(const Eqn& e, const Values& operands, const Values& cts) {
+    Mask linear, ct;
+    for (Value v : operands) linear.push_back(!v);
+    for (Value c : cts) ct.push_back(static_cast<bool>(c));
+    const Transposed t = transpose(e.regions[0], linear, ct);
+    Values in(e.num_in());
+    if (t.function->results().empty()) return in;
+    const Values outs = call(b_, t.function, where(operands, !linear) + where(cts, ct));
+    int of_linear = 0, next = 0;
+    for (int k = 0; k < e.num_in(); ++k)
+      if (linear[k] && t.out[of_linear++]) in[k] = outs[next++];
+    return in;
+  }
+
+  const Function& f_;
+  const Mask& linear_;
+  Builder b_;
+  ValueTable<Value> value_, ct_;
+  ValueTable<char> is_linear_;
+};
+
+// A call with linear and other operands may mix primal and tangent work: split first, so that every equation is either.
+bool needs_split(const FunctionRef& f, const Mask& linear) {
+  if (Memo::current().split.contains(std::tuple{f, !linear})) return false;
+  for (const Eqn* e : f->eqns())
+    if (e->op->callee_by_name) return true;
+  return false;
+}
+
+Transposed transpose_split(const FunctionRef& f, const Mask& linear, const Mask& ct, bool instantiate) {
+  const PartialEval p = partial_eval(f, !linear, Mask(f->results().size(), true));
+  Mask unknown(p.residuals.size(), false);
+  unknown.resize(p.unknown->params().size(), true);
+  const Transposed half = transpose(p.unknown, unknown, ct, instantiate);
+  Builder b(f->name() + ".transpose");
+  const Values nonlinear = where(clone_params(b, *f, !linear), !linear);
+  Values cts;
+  for (std::size_t j = 0; j < ct.size(); ++j)
+    if (ct[j]) cts.push_back(b.param(f->results()[j].type(), fmt::format("ct{}", j)));
+  const Values known = inline_into(b, *p.known, nonlinear);
+  std::vector<int> position(f->params().size(), -1);
+  for (std::size_t i = 0, next = 0; i < linear.size(); ++i)
+    if (!linear[i]) position[i] = static_cast<int>(next++);
+  Values args;
+  for (const Residual& r : p.residuals) args.push_back(r.is_input ? nonlinear[position[r.index]] : known[r.index]);
+  return {b.finish(inline_into(b, *half.function, args + cts)), half.out};
+}
+
+}  // namespace
+
+Transposed transpose(const FunctionRef& f, const Mask& linear, const Mask& ct, bool instantiate) {
+  return memoized(&Memo::transpose, {f, linear, ct, instantiate}, [&] {
+    if (needs_split(f, linear)) return transpose_split(f, linear, ct, instantiate);
+    return TransposeWalk(f, linear).run(ct, instantiate);
+  });
+}
+
+}  // namespace sheaf::passes

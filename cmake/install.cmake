@@ -11,9 +11,7 @@ target_link_options(sheaf INTERFACE
   $<INSTALL_INTERFACE:LINKER:-rpath,$<INSTALL_PREFIX>/${plugin_dir}>)
 
 install(TARGETS sheaf sheaf_ir sheaf_passes sheaf_codegen sheaf_runtime sheaf_trace EXPORT sheaf FILE_SET HEADERS)
-if(TARGET sheaf_llvm)
-  install(TARGETS sheaf_llvm LIBRARY DESTINATION ${plugin_dir})
-endif()
+install(TARGETS sheaf_llvm EXPORT sheaf LIBRARY DESTINATION ${plugin_dir})
 install(EXPORT sheaf NAMESPACE sheaf:: FILE sheafTargets.cmake DESTINATION ${package_dir})
 configure_package_config_file(cmake/sheafConfig.cmake.in sheafConfig.cmake INSTALL_DESTINATION ${package_dir})
 write_basic_package_version_file(sheafConfigVersion.cmake COMPATIBILITY SameMinorVersion)

@@ -1,0 +1,27 @@
+// A kernel is its phases, or a contraction.
+#include "codegen/llvm/kernel_emitter.h"
+
+#include "codegen/llvm/phase_emitter.h"
+#include "fmt/format.h"
+#include "ir/check.h"
+
+namespace sheaf::codegen {
+
+llvm::Function* declare_phase(llvm::Module& module, const std::string& symbol) {
+  llvm::LLVMContext& context = module.getContext();
+  auto* pointer = llvm::PointerType::get(context, 0);
+  auto* integer = llvm::Type::getInt64Ty(context);
+  auto* type = llvm::FunctionType::get(llvm::Type::getVoidTy(context), {pointer, integer, integer, pointer}, false);
+  return llvm::Function::Create(type, llvm::Function::ExternalLinkage, symbol, module);
+}
+
+void emit_kernel(llvm::Module& module, const CompileUnit& unit, const CpuTarget& target) {
+  const kir::Kernel& kernel = *unit.kernel;
+  SHEAF_CHECK(!kernel.contract, fmt::format("{}: contractions are not phases", kernel.name));
+  for (std::size_t i = 0; i < kernel.phases.size(); ++i) {
+    llvm::Function* function = declare_phase(module, phase_symbol(unit.symbol, static_cast<int>(i)));
+    PhaseEmitter(*function, kernel, kernel.phases[i], target).emit();
+  }
+}
+
+}  // namespace sheaf::codegen

@@ -1,0 +1,173 @@
+// Statements and serial control flow of a phase.
+#include "codegen/llvm/phase_emitter.h"
+
+#include <algorithm>
+
+#include "fmt/format.h"
+#include "ir/check.h"
+
+namespace sheaf::codegen {
+
+namespace {
+
+constexpr std::int64_t kMaxUnroll = 16;
+
+}  // namespace
+
+PhaseEmitter::PhaseEmitter(llvm::Function& function, const kir::Kernel& kernel, const kir::Phase& phase,
+                           const CpuTarget& target)
+    : function_(function), kernel_(kernel), phase_(phase), target_(target),
+      b_(llvm::BasicBlock::Create(function.getContext(), "entry", &function)), scalar_(b_, target),
+      values_(phase.values.size()), axes_(phase.axes.size()) {
+  llvm::Argument* scratch = function.getArg(3);
+  for (std::size_t i = 0; i < kernel.params.size(); ++i) {
+    buffers_.push_back(b_.CreateLoad(b_.getPtrTy(), b_.CreateConstGEP1_64(b_.getPtrTy(), function.getArg(0), i)));
+  }
+  std::int64_t offset = 0;
+  for (const kir::Scratch& s : phase.scratch) {
+    buffers_.push_back(b_.CreateConstGEP1_64(b_.getInt8Ty(), scratch, offset));
+    offset += (s.count * size_bytes(s.dtype) + 63) / 64 * 64;
+  }
+  for (const kir::Local& local : phase.locals) {
+    locals_.push_back(b_.CreateAlloca(scalar_.type(local.dtype, local.lanes)));
+  }
+  masked_out_ = b_.CreateAlloca(llvm::ArrayType::get(b_.getInt8Ty(), 16));
+}
+
+void PhaseEmitter::emit() {
+  loop(function_.getArg(1), function_.getArg(2), 1, [&](Value unit) {
+    axes_[0] = unit;
+    emit(phase_.body);
+  });
+  b_.CreateRetVoid();
+}
+
+void PhaseEmitter::loop(Value first, Value end, std::int64_t step, llvm::function_ref<void(Value)> body) {
+  llvm::LLVMContext& context = function_.getContext();
+  llvm::BasicBlock* before = b_.GetInsertBlock();
+  auto* head = llvm::BasicBlock::Create(context, "loop", &function_);
+  auto* after = llvm::BasicBlock::Create(context, "after", &function_);
+  b_.CreateCondBr(b_.CreateICmpSLT(first, end), head, after);
+  b_.SetInsertPoint(head);
+  llvm::PHINode* i = b_.CreatePHI(b_.getInt64Ty(), 2);
+  i->addIncoming(first, before);
+  body(i);
+  Value next = b_.CreateAdd(i, b_.getInt64(step), "", /*HasNUW=*/true, /*HasNSW=*/true);
+  i->addIncoming(next, b_.GetInsertBlock());
+  b_.CreateCondBr(b_.CreateICmpSLT(next, end), head, after);
+  b_.SetInsertPoint(after);
+}
+
+void PhaseEmitter::emit(const kir::Block& block) {
+  for (const kir::Stmt& stmt : block) {
+    std::visit([&](const auto& node) { emit(node); }, static_cast<const kir::Stmt::variant&>(stmt));
+  }
+}
+
+void PhaseEmitter::emit(const kir::Let& let) {
+  if (!values_[let.value] || vector_.axis < 0) values_[let.value] = expression(let);  // else it was hoisted
+}
+
+llvm::Value* PhaseEmitter::expression(const kir::Let& let) {
+  const DType dtype = phase_.values[let.value];
+  struct Visitor {
+    PhaseEmitter& e;
+    DType dtype;
+    Value operator()(const kir::Scalar& scalar) { return e.expression(scalar, dtype); }
+    Value operator()(const kir::Constant& constant) { return e.scalar_.constant(dtype, constant.bits, 1); }
+    Value operator()(const kir::Load& load) { return e.load(load, dtype); }
+    Value operator()(const kir::Get& get) {
+      return e.b_.CreateLoad(e.scalar_.type(dtype, e.phase_.locals[get.local].lanes), e.locals_[get.local]);
+    }
+    Value operator()(const kir::IndexValue& index) { return e.index_value(index.index, 8 * size_bytes(dtype)); }
+    Value operator()(const kir::InRange& test) { return e.in_range(test); }
+  };
+  return std::visit(Visitor{*this, dtype}, let.expr);
+}
+
+// Stays a scalar as long as every operand is one, also inside a vector loop.
+llvm::Value* PhaseEmitter::expression(const kir::Scalar& scalar, DType dtype) {
+  const int count = ir::arity(scalar.op);
+  int lanes = 1;
+  for (int i = 0; i < count; ++i) lanes = std::max(lanes, lanes_of(values_[scalar.in[i]]));
+  Value operands[3] = {};
+  for (int i = 0; i < count; ++i) operands[i] = operand(scalar.in[i], lanes);
+  const DType in = phase_.values[scalar.in[scalar.op == ir::ScalarOp::select ? 1 : 0]];
+  return scalar_.emit(scalar.op, in, dtype, std::span(operands, count));
+}
+
+llvm::Value* PhaseEmitter::in_range(const kir::InRange& test) {
+  // One unsigned comparison; the difference wraps above hi - lo when the index is below lo. In 32 bits it may not.
+  const kir::Range range = phase_.indices.range(test.index);
+  const bool narrow = fits_32_bits(test.index) && std::min(range.lo, test.lo) >= -(1LL << 30) &&
+                      std::max(range.hi, test.hi) <= 1LL << 30;
+  Value index = index_value(test.index, narrow && vector_.width > 1 ? 32 : 64);
+  auto constant = [&](std::int64_t v) { return llvm::ConstantInt::get(index->getType(), v, true); };
+  return b_.CreateICmpULT(b_.CreateSub(index, constant(test.lo)), constant(std::max<std::int64_t>(test.hi - test.lo, 0)));
+}
+
+void PhaseEmitter::emit(const kir::Assign& assign) {
+  const kir::Local& local = phase_.locals[assign.local];
+  Value value = operand(assign.value, local.lanes);
+  if (local.lanes > 1 && vector_.is_partial()) {
+    Value old = b_.CreateLoad(value->getType(), locals_[assign.local]);
+    value = b_.CreateSelect(lane_mask(), value, old);
+  }
+  b_.CreateStore(value, locals_[assign.local]);
+}
+
+void PhaseEmitter::emit(const kir::For& loop_stmt) {
+  const std::int64_t extent = phase_.axes[loop_stmt.axis].extent;
+  auto body = [&](Value i) {
+    axes_[loop_stmt.axis] = i;
+    emit(loop_stmt.body);
+  };
+  switch (loop_stmt.kind) {
+    case kir::LoopKind::vector: return emit_vector_loop(loop_stmt);
+    case kir::LoopKind::thread: SHEAF_CHECK(false, "a loop over CUDA threads on the CPU"); return;
+    case kir::LoopKind::unroll:
+      if (extent > kMaxUnroll) break;
+      for (std::int64_t i = 0; i < extent; ++i) body(b_.getInt64(i));
+      return;
+    case kir::LoopKind::serial:
+      if (extent > 1) break;
+      if (extent == 1) body(b_.getInt64(0));
+      return;
+  }
+  loop(b_.getInt64(0), b_.getInt64(extent), 1, body);
+}
+
+void PhaseEmitter::emit(const kir::LaneReduce& reduce) {
+  const std::size_t parts = reduce.locals.size();
+  std::vector<Value> lanes;
+  for (kir::LocalId local : reduce.locals) {
+    lanes.push_back(b_.CreateLoad(scalar_.type(phase_.locals[local].dtype, kir::kLanes), locals_[local]));
+  }
+  for (int half = kir::kLanes / 2; half >= 1; half /= 2) {
+    std::vector<Value> args;  // left parts, then right parts
+    for (int side : {0, 1}) {
+      for (Value part : lanes) {
+        std::vector<int> picked(half);
+        for (int i = 0; i < half; ++i) picked[i] = side * half + i;
+        args.push_back(half == 1 ? b_.CreateExtractElement(part, picked[0]) : b_.CreateShuffleVector(part, picked));
+      }
+    }
+    for (std::size_t i = 0; i < parts; ++i) lanes[i] = scalar_.call(reduce.combine[i], args, half);
+  }
+  for (std::size_t i = 0; i < parts; ++i) values_[reduce.results[i]] = lanes[i];
+}
+
+void PhaseEmitter::emit(const kir::If& branch) {
+  llvm::LLVMContext& context = function_.getContext();
+  auto* then = llvm::BasicBlock::Create(context, "then", &function_);
+  auto* after = llvm::BasicBlock::Create(context, "after", &function_);
+  b_.CreateCondBr(values_[branch.condition], then, after);
+  b_.SetInsertPoint(then);
+  emit(branch.then);
+  b_.CreateBr(after);
+  b_.SetInsertPoint(after);
+}
+
+void PhaseEmitter::emit(const kir::Barrier&) { SHEAF_CHECK(false, "a CUDA barrier on the CPU"); }
+
+}  // namespace sheaf::codegen

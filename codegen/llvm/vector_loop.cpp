@@ -1,0 +1,131 @@
+// Vector loops: whole vectors in a loop, the rest as one masked vector. What does not change along the axis is computed
+// once before them.
+#include <algorithm>
+#include <bit>
+
+#include "codegen/llvm/phase_emitter.h"
+#include "ir/check.h"
+
+namespace sheaf::codegen {
+namespace {
+
+template <typename Node, typename F>
+void for_each(const kir::Block& body, F&& f) {
+  for (const kir::Stmt& stmt : body) {
+    if (const auto* node = std::get_if<Node>(&stmt)) f(*node);
+  }
+}
+
+bool touches_lanes(const kir::Block& body, const std::vector<kir::Local>& locals) {
+  bool found = false;
+  for_each<kir::Assign>(body, [&](const kir::Assign& a) { found |= locals[a.local].lanes > 1; });
+  for_each<kir::Let>(body, [&](const kir::Let& let) {
+    if (const auto* get = std::get_if<kir::Get>(&let.expr)) found |= locals[get->local].lanes > 1;
+  });
+  return found;
+}
+
+}  // namespace
+
+void PhaseEmitter::emit_vector_loop(const kir::For& loop_stmt) {
+  const std::int64_t extent = phase_.axes[loop_stmt.axis].extent;
+  if (extent == 0) return;
+  for_each<kir::Let>(loop_stmt.body, [&](const kir::Let& let) { values_[let.value] = nullptr; });
+  run_bases_.clear();
+  hoist(loop_stmt);
+
+  const bool is_lane_loop = touches_lanes(loop_stmt.body, phase_.locals);
+  SHEAF_CHECK(!is_lane_loop || extent <= kir::kLanes, "a loop over lane locals is longer than the lanes");
+  if (is_lane_loop) {
+    emit_lanes(loop_stmt, b_.getInt64(0), {loop_stmt.axis, kir::kLanes, static_cast<int>(extent)});
+    return;
+  }
+  const int width = loop_stmt.width > 0 ? loop_stmt.width : choose_width(loop_stmt.body);
+  const std::int64_t whole = extent / width * width;
+  const int rest = static_cast<int>(extent - whole);
+  const Vector full = {loop_stmt.axis, width, width};
+  if (whole == width) {
+    emit_lanes(loop_stmt, b_.getInt64(0), full);
+  } else if (whole > 0) {
+    loop(b_.getInt64(0), b_.getInt64(whole), width, [&](Value first) { emit_lanes(loop_stmt, first, full); });
+  }
+  if (rest > 0) {
+    const int rest_width = static_cast<int>(std::bit_ceil(static_cast<unsigned>(rest)));
+    emit_lanes(loop_stmt, b_.getInt64(whole), {loop_stmt.axis, rest_width, rest});
+  }
+}
+
+// The body for the lanes of one vector, the first of them at axis = `first`.
+void PhaseEmitter::emit_lanes(const kir::For& loop_stmt, Value first, Vector lanes) {
+  std::vector<kir::ValueId> defined;
+  for_each<kir::Let>(loop_stmt.body, [&](const kir::Let& let) {
+    if (!values_[let.value]) defined.push_back(let.value);
+  });
+  vector_ = lanes;
+  axes_[loop_stmt.axis] = first;
+  emit(loop_stmt.body);
+  vector_ = {};
+  for (kir::ValueId id : defined) values_[id] = nullptr;
+}
+
+void PhaseEmitter::hoist(const kir::For& loop_stmt) {
+  vector_ = {loop_stmt.axis, 1, 1};
+  axes_[loop_stmt.axis] = b_.getInt64(0);
+  for_each<kir::Let>(loop_stmt.body, [&](const kir::Let& let) {
+    if (is_hoistable(let, loop_stmt)) values_[let.value] = expression(let);
+  });
+  // The start of each run is hoisted as well, unless a value computed in the body is part of it.
+  auto hoist_run = [&](kir::BufferId buffer, kir::Index index) {
+    const auto stride = phase_.indices.stride(index, loop_stmt.axis);
+    if (!stride || (*stride != 1 && *stride != -1) || !is_defined(index)) return;
+    Value base = element(buffer, dtype_of(buffer), index_value(index, 64));
+    run_bases_.emplace(std::pair(buffer, index), base);
+  };
+  for_each<kir::Let>(loop_stmt.body, [&](const kir::Let& let) {
+    if (const auto* load = std::get_if<kir::Load>(&let.expr)) hoist_run(load->buffer, load->index);
+  });
+  for_each<kir::Store>(loop_stmt.body, [&](const kir::Store& store) { hoist_run(store.buffer, store.index); });
+  vector_ = {};
+}
+
+// True if the value is the same in every iteration of the loop, and what it is made of is known before it.
+bool PhaseEmitter::is_hoistable(const kir::Let& let, const kir::For& loop_stmt) const {
+  auto is_known = [&](kir::ValueId id) { return id < 0 || values_[id] != nullptr; };
+  auto is_uniform = [&](kir::Index index) {
+    return !phase_.indices.depends_on(index, loop_stmt.axis) && is_defined(index);
+  };
+  if (const auto* scalar = std::get_if<kir::Scalar>(&let.expr)) {
+    return std::all_of(scalar->in.begin(), scalar->in.begin() + ir::arity(scalar->op), is_known);
+  }
+  if (std::holds_alternative<kir::Constant>(let.expr)) return true;
+  if (const auto* index = std::get_if<kir::IndexValue>(&let.expr)) return is_uniform(index->index);
+  if (const auto* test = std::get_if<kir::InRange>(&let.expr)) return is_uniform(test->index);
+  if (const auto* get = std::get_if<kir::Get>(&let.expr)) return phase_.locals[get->local].lanes == 1;
+  const auto& load = std::get<kir::Load>(let.expr);
+  bool is_written = false;
+  for_each<kir::Store>(loop_stmt.body, [&](const kir::Store& store) { is_written |= store.buffer == load.buffer; });
+  return !is_written && is_uniform(load.index) && is_known(load.mask) && is_known(load.other);
+}
+
+// Two registers of the widest element: enough independent work to hide latencies, few enough live registers.
+int PhaseEmitter::choose_width(const kir::Block& body) const {
+  int bytes = 1;
+  for_each<kir::Let>(body, [&](const kir::Let& let) {
+    if (!values_[let.value]) bytes = std::max(bytes, size_bytes(phase_.values[let.value]));
+  });
+  for_each<kir::Store>(body, [&](const kir::Store& store) { bytes = std::max(bytes, size_bytes(dtype_of(store.buffer))); });
+  return 2 * target_.lanes(bytes);
+}
+
+llvm::Value* PhaseEmitter::lane_mask() const {
+  if (!vector_.is_partial()) return nullptr;
+  std::vector<llvm::Constant*> lanes(vector_.width);
+  for (int i = 0; i < vector_.width; ++i) {
+    lanes[i] = llvm::ConstantInt::getBool(function_.getContext(), i < vector_.active);
+  }
+  return llvm::ConstantVector::get(lanes);
+}
+
+llvm::Value* PhaseEmitter::operand(kir::ValueId id, int lanes) { return scalar_.splat(values_[id], lanes); }
+
+}  // namespace sheaf::codegen

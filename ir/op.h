@@ -99,8 +99,6 @@ absl::StatusOr<std::vector<Type>> infer(const Eqn& e);
 Op find_op(std::string_view name);
 std::span<const Op> all_ops();
 Cost cost_of(const Eqn& e);
-/// Which operands e is linear in, whether or not that depends on its attributes.
-inline Linear linear_of(const Eqn& e) { return e.op->linear_when ? e.op->linear_when(e) : e.op->linear; }
 /// What `e` is linear in, by its attributes.
 Linear linear_of(const Eqn& e);
 

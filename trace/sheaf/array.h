@@ -1,0 +1,363 @@
+// `Array`: the one array type. A handle, cheap to copy, to an immutable n-dimensional value that is either concrete (it
+// has bytes) or traced (a name for a value in a program being written down by jit, grad, vmap or another transform).
+// Operators and functions never change an Array: `p -= g` makes a new value and rebinds `p`.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <initializer_list>
+#include <iosfwd>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "sheaf/dtype.h"
+#include "sheaf/error.h"
+#include "sheaf/shape.h"
+#include "sheaf/source.h"
+
+namespace sheaf {
+
+/// C++ numbers and bool. Characters and pointers are no numbers.
+template <class T>
+concept Scalar = std::is_arithmetic_v<T> && !std::same_as<T, char> && !std::same_as<T, wchar_t> &&
+                 !std::same_as<T, char8_t> && !std::same_as<T, char16_t> && !std::same_as<T, char32_t>;
+
+/// Stands for "nothing": an argument that is not mapped, an open end of a slice, an empty tree.
+struct None {
+  bool operator==(const None&) const = default;
+};
+inline constexpr None none;
+
+/// The dtype of a C++ element type: float -> f32, double -> f64, int -> i32, bool -> bool.
+template <Scalar T>
+constexpr DType dtype_of() {
+  if constexpr (std::same_as<T, bool>) return bool_;
+  else if constexpr (std::is_floating_point_v<T>) return sizeof(T) == 4 ? f32 : f64;
+  else if constexpr (std::is_signed_v<T>) return sizeof(T) == 1 ? i8 : sizeof(T) == 2 ? i16 : sizeof(T) == 4 ? i32 : i64;
+  else return sizeof(T) == 1 ? u8 : sizeof(T) == 2 ? u16 : sizeof(T) == 4 ? u32 : u64;
+}
+
+class Array;
+struct ArrayNode;  // what the handle holds; the library's own
+
+/// A C++ number on its way into an operation. It is weak: it takes the dtype of the arrays it meets (`2.0 * x` is bf16
+/// where x is; an integer stays integer among integers), and alone it is f32, i32 or bool.
+class Number {
+ public:
+  enum class Kind : std::uint8_t { boolean, integer, floating };
+  template <Scalar T>
+  constexpr Number(T v)  // NOLINT: implicit on purpose
+      : kind_(std::same_as<T, bool>           ? Kind::boolean
+              : std::is_floating_point_v<T> ? Kind::floating
+                                            : Kind::integer) {
+    if constexpr (std::is_floating_point_v<T>) floating_ = static_cast<double>(v);
+    else integer_ = static_cast<std::int64_t>(v);
+  }
+  constexpr Kind kind() const { return kind_; }
+  constexpr double as_double() const { return kind_ == Kind::floating ? floating_ : static_cast<double>(integer_); }
+  constexpr std::int64_t as_int() const {
+    return kind_ == Kind::floating ? static_cast<std::int64_t>(floating_) : integer_;
+  }
+  /// f32, i32 (i64 where the value needs it) or bool.
+  DType dtype() const;
+
+ private:
+  union {
+    double floating_;
+    std::int64_t integer_;
+  };
+  Kind kind_;
+};
+
+/// An argument of an operation: an Array or a number, and the user's line. Made implicitly; never stored.
+class Operand {
+ public:
+  Operand(const Array& array, Loc loc = Loc::current()) : array_(&array), number_(0), loc_(loc) {}  // NOLINT
+  template <Scalar T>
+  Operand(T value, Loc loc = Loc::current()) : number_(value), loc_(loc) {}  // NOLINT
+  Operand(Number value, Loc loc = Loc::current()) : number_(value), loc_(loc) {}  // NOLINT
+
+  const Array* array() const { return array_; }  // null: a number
+  Number number() const { return number_; }
+  Loc loc() const { return loc_; }
+
+  // Read as the Array it would be.
+  Shape shape() const;
+  DType dtype() const;
+  int rank() const;
+
+ private:
+  const Array* array_ = nullptr;
+  Number number_;
+  Loc loc_;
+};
+
+/// One end of a slice; `none` leaves it open.
+struct Bound {
+  Bound(None) {}  // NOLINT
+  Bound(std::integral auto v) : value(v) {}  // NOLINT
+  std::optional<std::int64_t> value;
+};
+
+/// start, stop and step of a slice, as in NumPy: negative positions count from the end, a negative step runs backwards.
+struct Slice {
+  Bound start = none, stop = none;
+  std::int64_t step = 1;
+};
+inline Slice slice() { return {}; }  // the whole axis
+inline Slice slice(Bound stop) { return {none, stop, 1}; }
+inline Slice slice(Bound start, Bound stop, std::int64_t step = 1) { return {start, stop, step}; }
+
+struct NewAxis {};
+struct Ellipsis {};
+inline constexpr NewAxis newaxis;
+inline constexpr Ellipsis ellipsis;
+
+class Index;
+class At;
+
+class Array {
+ public:
+  Array() = default;  // no value: any use throws TypeError
+  /// A weak rank-0 number.
+  template <Scalar T>
+  Array(T value, Loc loc = Loc::current()) : Array(Number(value), loc) {}  // NOLINT
+  Array(Number value, Loc loc = Loc::current());                           // NOLINT
+
+  const Shape& shape() const;
+  DType dtype() const;
+  int rank() const;
+  std::int64_t size() const;                // number of elements
+  std::int64_t shape(int dim) const;        // negative dims count from the end
+  bool is_traced() const;
+  bool has_value() const { return node_ != nullptr; }
+  /// The line that made it.
+  Loc made_at() const;
+
+  /// The only element, converted to T. Throws ShapeError unless size() is 1, TracedBoolError while tracing.
+  template <Scalar T>
+  T item(Loc loc = Loc::current()) const {
+    T v{};
+    read(dtype_of<T>(), &v, 1, true, loc);
+    return v;
+  }
+  /// All elements in row-major order, converted to T (floats to integers saturate).
+  template <Scalar T>
+  std::vector<T> to_vector(Loc loc = Loc::current()) const {
+    const auto n = static_cast<std::size_t>(size());
+    if constexpr (std::same_as<T, bool>) {
+      const std::unique_ptr<bool[]> v(new bool[n + 1]);
+      read(bool_, v.get(), static_cast<std::int64_t>(n), false, loc);
+      return std::vector<bool>(v.get(), v.get() + n);
+    } else {
+      std::vector<T> v(n);
+      read(dtype_of<T>(), v.data(), static_cast<std::int64_t>(n), false, loc);
+      return v;
+    }
+  }
+  /// Whether the only element is not zero; for `if`. Throws TracedBoolError while tracing: use where().
+  explicit operator bool() const;
+  /// Waits until the value has been computed, and throws the error of the computation if it failed.
+  const Array& wait(Loc loc = Loc::current()) const;
+
+  /// x[i], x(i, slice(1, none), newaxis, ellipsis, indices): NumPy's indexing. Integer arrays gather; out-of-range
+  /// positions in them are clamped, fixed ones throw ShapeError.
+  Array operator[](const Index& index) const;
+  template <std::convertible_to<Index>... I>
+  Array operator()(const I&... index) const;
+  /// x.at(i).set(v): a copy of x with the indexed elements replaced; also add, mul, min, max, get.
+  template <std::convertible_to<Index>... I>
+  At at(const I&... index) const;
+
+  Array astype(DType dtype, Loc loc = Loc::current()) const;
+  Array reshape(const Shape& shape, Loc loc = Loc::current()) const;
+
+  friend Array operator+(Operand, Operand);
+  friend Array operator-(Operand, Operand);
+  friend Array operator*(Operand, Operand);
+  /// True division of floats; integers truncate, as in C++.
+  friend Array operator/(Operand, Operand);
+  /// The remainder with the dividend's sign, as in C++. See `mod` for the other one.
+  friend Array operator%(Operand, Operand);
+  friend Array operator-(Operand);
+  friend Array operator+(Operand);
+  friend Array operator!(Operand);  // true where zero
+  friend Array operator~(Operand);
+  friend Array operator&(Operand, Operand);
+  friend Array operator|(Operand, Operand);
+  friend Array operator^(Operand, Operand);
+  friend Array operator<<(Operand, Operand);
+  friend Array operator>>(Operand, Operand);  // keeps the sign of signed integers
+  friend Array operator==(Operand, Operand);  // elementwise, as all comparisons
+  friend Array operator!=(Operand, Operand);
+  friend Array operator<(Operand, Operand);
+  friend Array operator<=(Operand, Operand);
+  friend Array operator>(Operand, Operand);
+  friend Array operator>=(Operand, Operand);
+  Array& operator+=(Operand);
+  Array& operator-=(Operand);
+  Array& operator*=(Operand);
+  Array& operator/=(Operand);
+  Array& operator%=(Operand);
+  Array& operator&=(Operand);
+  Array& operator|=(Operand);
+  Array& operator^=(Operand);
+  Array& operator<<=(Operand);
+  Array& operator>>=(Operand);
+
+  // For the library.
+  explicit Array(std::shared_ptr<const ArrayNode> node) : node_(std::move(node)) {}
+  const std::shared_ptr<const ArrayNode>& node() const { return node_; }
+
+ private:
+  void read(DType as, void* to, std::int64_t count, bool one, Loc loc) const;
+  Array index(std::initializer_list<Index> index) const;
+
+  std::shared_ptr<const ArrayNode> node_;
+};
+
+/// One position of an indexing expression.
+class Index {
+ public:
+  enum class Kind : std::uint8_t { integer, slice, newaxis, ellipsis, array };
+  template <std::integral T>
+  Index(T v, Loc loc = Loc::current()) : kind(Kind::integer), integer(v), loc(loc) {}           // NOLINT
+  Index(Slice s, Loc loc = Loc::current()) : kind(Kind::slice), range(s), loc(loc) {}           // NOLINT
+  Index(NewAxis, Loc loc = Loc::current()) : kind(Kind::newaxis), loc(loc) {}                   // NOLINT
+  Index(Ellipsis, Loc loc = Loc::current()) : kind(Kind::ellipsis), loc(loc) {}                 // NOLINT
+  Index(const Array& a, Loc loc = Loc::current()) : kind(Kind::array), array(a), loc(loc) {}    // NOLINT
+
+  Kind kind;
+  std::int64_t integer = 0;
+  Slice range = {};
+  Array array = {};
+  Loc loc;
+};
+
+/// What x.at(...) gives: an indexed place, to be read or replaced in a copy.
+class At {
+ public:
+  At(Array x, std::vector<Index> index) : x_(std::move(x)), index_(std::move(index)) {}
+  Array get(Loc loc = Loc::current()) const;
+  Array set(Operand v) const;   // repeated positions of an index array: the last one stays
+  Array add(Operand v) const;   // ... here they add up
+  Array mul(Operand v) const;
+  Array min(Operand v) const;
+  Array max(Operand v) const;
+
+ private:
+  Array x_;
+  std::vector<Index> index_;
+};
+
+template <std::convertible_to<Index>... I>
+Array Array::operator()(const I&... i) const {
+  return index({Index(i)...});
+}
+template <std::convertible_to<Index>... I>
+At Array::at(const I&... i) const {
+  return At(*this, {Index(i)...});
+}
+
+/// An array of the given elements, row-major; lists of literals take the default dtypes f32, i32 and bool.
+template <Scalar T>
+Array array(std::initializer_list<T> values, std::optional<DType> dtype = {}, Loc loc = Loc::current());
+template <Scalar T>
+Array array(std::initializer_list<std::initializer_list<T>> values, std::optional<DType> dtype = {},
+            Loc loc = Loc::current());
+template <Scalar T>
+Array array(std::initializer_list<std::initializer_list<std::initializer_list<T>>> values,
+            std::optional<DType> dtype = {}, Loc loc = Loc::current());
+/// From a contiguous container, whose element type gives the dtype. Without a shape: rank 1.
+template <Scalar T>
+Array array(const std::vector<T>& values, std::optional<Shape> shape = {}, std::optional<DType> dtype = {},
+            Loc loc = Loc::current());
+template <Scalar T>
+Array array(std::span<const T> values, std::optional<Shape> shape = {}, std::optional<DType> dtype = {},
+            Loc loc = Loc::current());
+
+/// "f32[64, 784]".
+std::string type_text(const Array& x);
+
+namespace detail {
+
+/// The elements at `data` (`from` says their type), converted to `to`.
+Array from_host(const void* data, DType from, const Shape& shape, DType to, Loc loc);
+[[noreturn]] void ragged_list(Loc loc);
+
+template <class T>
+constexpr DType list_dtype() {
+  return std::same_as<T, bool> ? bool_ : std::is_floating_point_v<T> ? f32 : i32;
+}
+
+// std::vector<bool> packs its elements.
+template <Scalar T, class Range>
+Array from_range(const Range& values, const Shape& shape, DType to, Loc loc) {
+  const std::unique_ptr<T[]> copy(new T[values.size() + 1]);
+  std::size_t i = 0;
+  for (T v : values) copy[i++] = v;
+  return from_host(copy.get(), dtype_of<T>(), shape, to, loc);
+}
+
+}  // namespace detail
+
+template <Scalar T>
+Array array(std::initializer_list<T> values, std::optional<DType> dtype, Loc loc) {
+  return detail::from_range<T>(values, {static_cast<std::int64_t>(values.size())},
+                               dtype.value_or(detail::list_dtype<T>()), loc);
+}
+
+template <Scalar T>
+Array array(std::initializer_list<std::initializer_list<T>> values, std::optional<DType> dtype, Loc loc) {
+  std::vector<T> flat;
+  const std::size_t inner = values.size() ? values.begin()->size() : 0;
+  for (const auto& row : values) {
+    if (row.size() != inner) detail::ragged_list(loc);
+    flat.insert(flat.end(), row.begin(), row.end());
+  }
+  return detail::from_range<T>(flat, {static_cast<std::int64_t>(values.size()), static_cast<std::int64_t>(inner)},
+                               dtype.value_or(detail::list_dtype<T>()), loc);
+}
+
+template <Scalar T>
+Array array(std::initializer_list<std::initializer_list<std::initializer_list<T>>> values, std::optional<DType> dtype,
+            Loc loc) {
+  std::vector<T> flat;
+  const std::size_t middle = values.size() ? values.begin()->size() : 0;
+  const std::size_t inner = middle ? values.begin()->begin()->size() : 0;
+  for (const auto& plane : values) {
+    if (plane.size() != middle) detail::ragged_list(loc);
+    for (const auto& row : plane) {
+      if (row.size() != inner) detail::ragged_list(loc);
+      flat.insert(flat.end(), row.begin(), row.end());
+    }
+  }
+  const Shape shape{static_cast<std::int64_t>(values.size()), static_cast<std::int64_t>(middle),
+                    static_cast<std::int64_t>(inner)};
+  return detail::from_range<T>(flat, shape, dtype.value_or(detail::list_dtype<T>()), loc);
+}
+
+template <Scalar T>
+Array array(std::span<const T> values, std::optional<Shape> shape, std::optional<DType> dtype, Loc loc) {
+  const Shape dims = shape ? *shape : Shape{static_cast<std::int64_t>(values.size())};
+  if (num_elements(dims) != static_cast<std::int64_t>(values.size()))
+    throw ShapeError(loc, "array: " + std::to_string(values.size()) + " values do not fill the shape " + to_string(dims));
+  return detail::from_host(values.data(), dtype_of<T>(), dims, dtype.value_or(dtype_of<T>()), loc);
+}
+
+template <Scalar T>
+Array array(const std::vector<T>& values, std::optional<Shape> shape, std::optional<DType> dtype, Loc loc) {
+  if constexpr (std::same_as<T, bool>) {
+    const std::unique_ptr<bool[]> copy(new bool[values.size() + 1]);
+    for (std::size_t i = 0; i < values.size(); ++i) copy[i] = values[i];
+    return array(std::span<const bool>(copy.get(), values.size()), std::move(shape), dtype, loc);
+  } else {
+    return array(std::span<const T>(values), std::move(shape), dtype, loc);
+  }
+}
+
+}  // namespace sheaf

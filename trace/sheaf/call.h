@@ -1,0 +1,183 @@
+// From a C++ function and its arguments to a flat call: leaves, static bytes, and a way to run the function on other
+// leaves. This is where C++ types end; jit.cpp, grad.cpp and vmap.cpp see only `FlatCall`.
+#pragma once
+
+#include "sheaf/tree.h"
+
+namespace sheaf::detail {
+
+// ---- signatures ----
+template <class... P>
+struct Params {};
+struct Generic {};  // auto parameters, overloads: the arguments' types decide
+
+template <class Done, class... P>
+struct DropLoc;
+template <class... D>
+struct DropLoc<Params<D...>> { using type = Params<D...>; };
+template <class... D, class Last>
+struct DropLoc<Params<D...>, Last> {
+  using type = std::conditional_t<std::same_as<std::remove_cvref_t<Last>, Loc>, Params<D...>, Params<D..., Last>>;
+};
+template <class... D, class First, class Second, class... Rest>
+struct DropLoc<Params<D...>, First, Second, Rest...> : DropLoc<Params<D..., First>, Second, Rest...> {};
+
+template <class F>
+struct ParamsOf { using type = Generic; };
+template <class R, class... P>
+struct ParamsOf<R (*)(P...)> : DropLoc<Params<>, P...> {};
+template <class R, class... P>
+struct ParamsOf<R (*)(P...) noexcept> : DropLoc<Params<>, P...> {};
+template <class C, class R, class... P>
+struct ParamsOf<R (C::*)(P...) const> : DropLoc<Params<>, P...> {};
+template <class C, class R, class... P>
+struct ParamsOf<R (C::*)(P...) const noexcept> : DropLoc<Params<>, P...> {};
+template <class F>
+  requires requires { &F::operator(); }
+struct ParamsOf<F> : ParamsOf<decltype(&F::operator())> {};
+
+/// What an argument is stored as: the parameter's type without reference; an Operand is an Array.
+template <class P>
+using Stored = std::conditional_t<std::same_as<std::remove_cvref_t<P>, Operand>, Array, std::remove_cvref_t<P>>;
+
+/// The stored arguments of a call of a function with these parameters.
+template <class P, class... A>
+struct StoredArgs { using type = std::tuple<std::decay_t<A>...>; };
+template <class... P, class... A>
+struct StoredArgs<Params<P...>, A...> { using type = std::tuple<Stored<P>...>; };
+
+// ---- calling the user's function ----
+template <class P, class A>
+decltype(auto) as_param(A& a, Loc loc) {
+  if constexpr (std::same_as<std::remove_cvref_t<P>, Operand>) return Operand(a, loc);
+  else if constexpr (std::is_lvalue_reference_v<P>) return (a);
+  else return std::move(a);
+}
+
+template <class F, class... P, class... A>
+decltype(auto) call_with(Params<P...>, const F& f, Loc loc, A&... args) {
+  if constexpr (requires { f.call_at(loc, args...); }) return f.call_at(loc, args...);
+  else if constexpr (requires { f(as_param<P>(args, loc)..., loc); }) return f(as_param<P>(args, loc)..., loc);
+  else return f(as_param<P>(args, loc)...);
+}
+template <class F, class... A>
+decltype(auto) call_with(Generic, const F& f, Loc loc, A&... args) {
+  if constexpr (requires { f.call_at(loc, args...); }) return f.call_at(loc, args...);
+  else return f(args...);
+}
+template <class F, class... A>
+using ResultOf = std::remove_cvref_t<decltype(call_with(typename ParamsOf<F>::type{}, std::declval<const F&>(), Loc{},
+                                                        std::declval<A&>()...))>;
+
+/// A result's tree, to be copied and filled with leaves, and the paths of its leaves.
+struct Structure {
+  std::shared_ptr<const void> tree;
+  std::vector<std::string> paths;
+};
+
+/// One argument, for messages: the paths of its leaves, or what it is if it has none.
+struct Argument {
+  std::vector<std::string> paths;
+  std::string text;
+};
+
+class FlatCall {
+ public:
+  FlatCall(Loc loc) : loc_(loc) {}  // NOLINT
+  virtual ~FlatCall() = default;
+  FlatCall(const FlatCall&) = delete;
+  FlatCall& operator=(const FlatCall&) = delete;
+
+  /// Runs the user's function with these leaves in place of its arguments' own.
+  virtual std::vector<Array> trace(std::span<const Array> leaves, Structure& result) const = 0;
+  virtual std::vector<Argument> arguments() const = 0;
+  virtual std::span<const std::size_t> leaf_counts() const = 0;  // per argument
+
+  std::span<const Array* const> leaves() const { return flat_.leaves.span(); }
+  const std::string& statics() const { return flat_.statics; }
+  Loc loc() const { return loc_; }
+
+ protected:
+  Flat flat_;
+  Loc loc_;
+};
+
+/// Leaves of a function's result, with its structure (its own leaves removed, lest they outlive their trace).
+template <class R>
+std::vector<Array> flatten_result(R&& r, Structure& result) {
+  using T = std::remove_cvref_t<R>;
+  std::vector<Array> leaves = tree_leaves(r);
+  result.paths = paths_of(r);
+  const std::vector<Array> empty(leaves.size());
+  result.tree = std::make_shared<const T>(tree_with_leaves(T(std::forward<R>(r)), empty));
+  return leaves;
+}
+
+/// A tree of type R from its structure and leaves.
+template <class R>
+R rebuild(const Structure& s, std::span<const Array> leaves) {
+  if constexpr (std::same_as<R, Array>) return leaves[0];
+  else return tree_with_leaves(*static_cast<const R*>(s.tree.get()), leaves);
+}
+
+template <class F, class... A>
+class CallOf final : public FlatCall {
+ public:
+  using Result = ResultOf<F, A...>;
+  static_assert(!std::is_void_v<Result>, "a function to be transformed returns its results");
+
+  CallOf(const F& f, Loc loc, const A&... args) : FlatCall(loc), f_(f), args_(args...) {
+    std::size_t i = 0;
+    ((walk(args, flat_), ends_[i++] = flat_.leaves.size()), ...);
+    for (i = sizeof...(A); i-- > 1;) ends_[i] -= ends_[i - 1];
+  }
+
+  std::vector<Array> trace(std::span<const Array> leaves, Structure& result) const override {
+    return std::apply(
+        [&](const A&... args) {
+          std::tuple<A...> copy(args...);
+          Fill fill(leaves);
+          return std::apply(
+              [&](A&... a) {
+                (walk(a, fill), ...);
+                return flatten_result(call_with(typename ParamsOf<F>::type{}, f_, loc_, a...), result);
+              },
+              copy);
+        },
+        args_);
+  }
+
+  std::vector<Argument> arguments() const override {
+    return std::apply([](const A&... args) { return std::vector<Argument>{{paths_of(args), static_text(args)}...}; },
+                      args_);
+  }
+  std::span<const std::size_t> leaf_counts() const override { return std::span(ends_.data(), sizeof...(A)); }
+
+ private:
+  const F& f_;
+  std::tuple<const A&...> args_;
+  std::array<std::size_t, sizeof...(A) + 1> ends_{};
+};
+
+/// A function made from a function: callable as the user's own is, with the caller's line.
+template <class Body, class P>
+class Transformed;
+template <class Body, class... P>
+class Transformed<Body, Params<P...>> : public Body {
+ public:
+  using Body::Body;
+  auto operator()(const Stored<P>&... args, Loc loc = Loc::current()) const { return this->call_at(loc, args...); }
+};
+template <class Body>
+class Transformed<Body, Generic> : public Body {
+ public:
+  using Body::Body;
+  template <class... A>
+  auto operator()(const A&... args) const {
+    return this->call_at(this->made_at(), static_cast<const std::decay_t<A>&>(args)...);
+  }
+};
+template <class F, class Body>
+using TransformedOf = Transformed<Body, typename ParamsOf<F>::type>;
+
+}  // namespace sheaf::detail

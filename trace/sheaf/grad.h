@@ -1,0 +1,208 @@
+// Derivatives as functions of functions: grad, value_and_grad, jvp, linearize and vjp. They nest to any order and work
+// inside and outside jit; outside, the derivative program is compiled and cached like any other.
+#pragma once
+
+#include "sheaf/call.h"
+
+namespace sheaf {
+namespace detail {
+
+/// Leaves of f's result, then the gradients of the leaves of the arguments in `argnums`.
+std::vector<Array> value_and_grad(const char* who, const FlatCall& call, std::span<const int> argnums, Structure& result);
+/// Leaves of f's result, then their tangents.
+std::vector<Array> jvp(const FlatCall& call, std::span<const Array* const> tangents, Structure& result);
+
+class LinearFunction;  // a linear program with its residuals
+struct Linearization {
+  std::vector<Array> results;
+  Structure structure;
+  std::shared_ptr<const LinearFunction> linear;
+};
+Linearization linearize(const FlatCall& call);
+Linearization vjp(const FlatCall& call);
+/// Tangents of the arguments -> tangents of the results, or cotangents of the results -> cotangents of the arguments.
+std::vector<Array> apply(const LinearFunction& f, std::span<const Array* const> leaves, Loc loc);
+
+template <class R>
+struct ValueOf { static constexpr bool ok = std::same_as<R, Array>; };
+template <class Aux>
+struct ValueOf<std::pair<Array, Aux>> { static constexpr bool ok = true; using Rest = Aux; };
+
+template <class F, int... N>
+class GradBody {
+ public:
+  GradBody(F f, const char* who, Loc loc) : f_(std::move(f)), who_(who), loc_(loc) {}
+  Loc made_at() const { return loc_; }
+
+ protected:
+  /// {what f returned, the gradient: a tree like the argument, or a tuple of such for several}
+  template <class... A>
+  auto both(Loc loc, const A&... args) const {
+    using Call = CallOf<F, A...>;
+    using R = typename Call::Result;
+    static_assert(ValueOf<R>::ok, "grad: the function returns an Array, or a pair of an Array and what comes along");
+    static_assert(((N < static_cast<int>(sizeof...(A))) && ...), "grad: no such argument");
+    const Call call(f_, loc, args...);
+    Structure structure;
+    static constexpr std::array<int, sizeof...(N)> argnums{N...};
+    const std::vector<Array> leaves = value_and_grad(who_, call, argnums, structure);
+    const std::span all(leaves);
+    std::size_t next = structure.paths.size();
+    R value = rebuild<R>(structure, all.first(next));
+    const auto one = [&](const auto& argument, std::size_t count) {
+      next += count;
+      return tree_with_leaves(std::remove_cvref_t<decltype(argument)>(argument), all.subspan(next - count, count));
+    };
+    const std::tuple<const A&...> tied(args...);
+    // A braced list, so that the gradients are taken in order.
+    std::tuple<std::tuple_element_t<N, std::tuple<A...>>...> grads{one(std::get<N>(tied), call.leaf_counts()[N])...};
+    if constexpr (sizeof...(N) == 1) return std::pair{std::move(value), std::get<0>(std::move(grads))};
+    else return std::pair{std::move(value), std::move(grads)};
+  }
+
+ private:
+  F f_;
+  const char* who_;
+  Loc loc_;
+};
+
+template <class F, int... N>
+class ValueAndGradBody : public GradBody<F, N...> {
+ public:
+  using GradBody<F, N...>::GradBody;
+  template <class... A>
+  auto call_at(Loc loc, const A&... args) const { return this->both(loc, args...); }
+};
+template <class F, int... N>
+class OnlyGradBody : public GradBody<F, N...> {
+ public:
+  using GradBody<F, N...>::GradBody;
+  template <class... A>
+  auto call_at(Loc loc, const A&... args) const {
+    auto [value, grads] = this->both(loc, args...);
+    if constexpr (std::same_as<decltype(value), Array>) return grads;
+    else return std::pair{std::move(grads), std::move(value.second)};
+  }
+};
+
+template <class T>
+std::tuple<T> as_tuple(const T& v) { return {v}; }
+template <class... T>
+std::tuple<T...> as_tuple(const std::tuple<T...>& v) { return v; }
+
+/// The linear map of a linearization: tangents of the arguments -> tangents of the result.
+template <class R, class... A>
+class LinearMap {
+ public:
+  LinearMap(Structure structure, std::shared_ptr<const LinearFunction> f) : structure_(std::move(structure)), f_(std::move(f)) {}
+  R operator()(const A&... tangents, Loc loc = Loc::current()) const {
+    Flat flat;
+    (walk(tangents, flat), ...);
+    const std::vector<Array> leaves = apply(*f_, flat.leaves.span(), loc);
+    return rebuild<R>(structure_, leaves);
+  }
+
+ private:
+  Structure structure_;
+  std::shared_ptr<const LinearFunction> f_;
+};
+
+/// The transposed map: cotangent of the result -> tuple of cotangents, one per argument.
+template <class R, class... A>
+class Pullback {
+ public:
+  Pullback(std::tuple<A...> arguments, std::shared_ptr<const LinearFunction> f) : arguments_(std::move(arguments)), f_(std::move(f)) {}
+  std::tuple<A...> operator()(const R& cotangent, Loc loc = Loc::current()) const {
+    Flat flat;
+    walk(cotangent, flat);
+    const std::vector<Array> leaves = apply(*f_, flat.leaves.span(), loc);
+    std::tuple<A...> out = arguments_;
+    Fill fill(leaves);
+    walk(out, fill);
+    return out;
+  }
+
+ private:
+  std::tuple<A...> arguments_;  // only their structure counts
+  std::shared_ptr<const LinearFunction> f_;
+};
+
+}  // namespace detail
+
+/// The gradient of a scalar function: grad(f)(args) is a tree like argument 0; grad<0, 2>(f) a tuple of two such. If f
+/// returns std::pair(value, aux), so does it: (gradient, aux). Throws ShapeError unless the value is a scalar, TypeError
+/// unless it and the arguments' leaves are floats.
+template <int... N, class F>
+auto grad(F f, Loc loc = Loc::current()) {
+  if constexpr (sizeof...(N) == 0) return detail::TransformedOf<F, detail::OnlyGradBody<F, 0>>(std::move(f), "grad", loc);
+  else return detail::TransformedOf<F, detail::OnlyGradBody<F, N...>>(std::move(f), "grad", loc);
+}
+
+/// (what f returns, the gradient as in `grad`).
+template <int... N, class F>
+auto value_and_grad(F f, Loc loc = Loc::current()) {
+  if constexpr (sizeof...(N) == 0)
+    return detail::TransformedOf<F, detail::ValueAndGradBody<F, 0>>(std::move(f), "value_and_grad", loc);
+  else return detail::TransformedOf<F, detail::ValueAndGradBody<F, N...>>(std::move(f), "value_and_grad", loc);
+}
+
+/// (f(primals), its derivative along the tangents). Primals and tangents: one argument, or std::tuple of all of them.
+template <class F, class P, class T>
+auto jvp(const F& f, const P& primals, const T& tangents, Loc loc = Loc::current()) {
+  auto p = detail::as_tuple(primals);
+  auto t = detail::as_tuple(tangents);
+  return std::apply(
+      [&]<class... A>(const A&... args) {
+        using Args = typename detail::StoredArgs<typename detail::ParamsOf<F>::type, A...>::type;
+        const Args stored(args...);
+        const Args along = std::apply([](const auto&... a) { return Args(a...); }, t);
+        return std::apply(
+            [&]<class... S>(const S&... s) {
+              using Call = detail::CallOf<F, S...>;
+              using R = typename Call::Result;
+              const Call call(f, loc, s...);
+              detail::Flat flat;
+              detail::walk(along, flat);
+              detail::Structure structure;
+              const std::vector<Array> leaves = detail::jvp(call, flat.leaves.span(), structure);
+              const std::span all(leaves);
+              const std::size_t n = structure.paths.size();
+              return std::pair<R, R>{detail::rebuild<R>(structure, all.first(n)),
+                                     detail::rebuild<R>(structure, all.subspan(n))};
+            },
+            stored);
+      },
+      p);
+}
+
+/// (f(primals...), the linear map tangents... -> tangent of the result), which keeps what it needs of f.
+template <class F, class... P>
+auto linearize(const F& f, const P&... primals) {
+  using Args = typename detail::StoredArgs<typename detail::ParamsOf<F>::type, P...>::type;
+  const Args stored(primals...);
+  return std::apply(
+      [&]<class... A>(const A&... args) {
+        using R = typename detail::CallOf<F, A...>::Result;
+        detail::Linearization l = detail::linearize(detail::CallOf<F, A...>(f, Loc{}, args...));
+        R value = detail::rebuild<R>(l.structure, l.results);
+        return std::pair{std::move(value), detail::LinearMap<R, A...>(std::move(l.structure), std::move(l.linear))};
+      },
+      stored);
+}
+
+/// (f(primals...), the pullback: cotangent of the result -> std::tuple of cotangents of the primals).
+template <class F, class... P>
+auto vjp(const F& f, const P&... primals) {
+  using Args = typename detail::StoredArgs<typename detail::ParamsOf<F>::type, P...>::type;
+  const Args stored(primals...);
+  return std::apply(
+      [&]<class... A>(const A&... args) {
+        using R = typename detail::CallOf<F, A...>::Result;
+        detail::Linearization l = detail::vjp(detail::CallOf<F, A...>(f, Loc{}, args...));
+        R value = detail::rebuild<R>(l.structure, l.results);
+        return std::pair{std::move(value), detail::Pullback<R, A...>(stored, std::move(l.linear))};
+      },
+      stored);
+}
+
+}  // namespace sheaf

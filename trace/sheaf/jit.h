@@ -1,0 +1,133 @@
+// `jit`: a function that is traced once per signature, compiled, and from then on run. The signature decides what is
+// traced: Arrays, anywhere in the argument trees, are; everything else is static and part of the key, so another value
+// means another trace. Captured Arrays are inputs, never baked in; captured host values are baked in.
+#pragma once
+
+#include "sheaf/call.h"
+
+namespace sheaf {
+
+struct JitOptions {
+  std::string name = {};               // in messages, dumps and profiles
+  std::vector<std::string> args = {};  // the arguments' names there
+  std::vector<int> donate = {};        // positions of arguments whose buffers the call may overwrite
+  bool inlined = false;                // inside another jit: no call, the equations themselves
+};
+
+namespace detail {
+
+class JitFunction;  // the cache of one jitted function
+
+/// A stateless lambda is known by its type and the line of jit, a function by its address; a capturing lambda by the
+/// object, and then both are null.
+struct Identity {
+  const void* type = nullptr;
+  const void* address = nullptr;
+};
+
+std::shared_ptr<JitFunction> make_jit(Identity identity, JitOptions options, Loc loc);
+/// Appends the result's leaves to `out`.
+const Structure& call_jit(JitFunction& f, const FlatCall& call, std::vector<Array>& out);
+std::int64_t count_compiles(const JitFunction& f);
+std::int64_t count_traces(const JitFunction& f);
+/// The IR of the function for this call, as text.
+std::string ir_text(JitFunction& f, const FlatCall& call);
+
+template <class F>
+inline constexpr char type_identity = 0;
+
+template <class F>
+Identity identity_of(const F& f) {
+  if constexpr (std::is_empty_v<F>) return {&type_identity<F>, nullptr};
+  else if constexpr (FunctionPointer<F>) return {&type_identity<F>, reinterpret_cast<const void*>(f)};
+  else return {};
+}
+
+template <class F>
+class JitBody {
+ public:
+  JitBody(F f, JitOptions options, Loc loc)
+      : f_(std::move(f)), loc_(loc), function_(make_jit(identity_of(f_), std::move(options), loc)) {}
+
+  template <class... A>
+  auto call_at(Loc loc, const A&... args) const {
+    const CallOf<F, A...> call(f_, loc, args...);
+    std::vector<Array> leaves;
+    const Structure& structure = call_jit(*function_, call, leaves);
+    return rebuild<typename CallOf<F, A...>::Result>(structure, leaves);
+  }
+
+  /// The traced program for these arguments, as IR text; nothing is run.
+  template <class... A>
+  std::string text(const A&... args) const {
+    return text_as(typename ParamsOf<F>::type{}, args...);
+  }
+
+  Loc made_at() const { return loc_; }
+  JitFunction& function() const { return *function_; }
+
+ private:
+  template <class... P, class... A>
+  std::string text_as(Params<P...>, const A&... args) const {
+    return [&](const Stored<P>&... stored) {
+      return ir_text(*function_, CallOf<F, Stored<P>...>(f_, loc_, stored...));
+    }(args...);
+  }
+  template <class... A>
+  std::string text_as(Generic, const A&... args) const {
+    return ir_text(*function_, CallOf<F, A...>(f_, loc_, args...));
+  }
+
+  F f_;
+  Loc loc_;
+  std::shared_ptr<JitFunction> function_;
+};
+
+/// Traces without running and gives leaves that have a shape and a dtype, and no value.
+std::vector<Array> abstract_call(const FlatCall& call, Structure& result);
+
+}  // namespace detail
+
+/// f, compiled. The result is called like f; copies share what has been compiled.
+template <class F>
+auto jit(F f, JitOptions options = {}, Loc loc = Loc::current()) {
+  return detail::TransformedOf<F, detail::JitBody<F>>(std::move(f), std::move(options), loc);
+}
+
+/// Programs compiled for f so far; signatures that give the same program share one.
+template <class J>
+std::int64_t compiles(const J& f) { return detail::count_compiles(f.function()); }
+/// Times f has been traced.
+template <class J>
+std::int64_t traces(const J& f) { return detail::count_traces(f.function()); }
+
+/// An Array with a shape and a dtype and no value, for eval_shape.
+Array abstract(const Shape& shape, DType dtype = f32, Loc loc = Loc::current());
+
+/// The result of f with leaves that have only shapes and dtypes. Nothing is run.
+template <class F, class... A>
+auto eval_shape(const F& f, const A&... args) {
+  const typename detail::StoredArgs<typename detail::ParamsOf<F>::type, A...>::type stored(args...);
+  return std::apply(
+      [&]<class... S>(const S&... s) {
+        detail::Structure structure;
+        const detail::CallOf<F, S...> call(f, Loc{}, s...);
+        const std::vector<Array> leaves = detail::abstract_call(call, structure);
+        return detail::rebuild<typename detail::CallOf<F, S...>::Result>(structure, leaves);
+      },
+      stored);
+}
+
+/// What has happened in this process so far.
+struct Stats {
+  std::int64_t traces = 0;              // user functions traced by jit
+  std::int64_t programs = 0;            // programs planned and loaded
+  std::int64_t kernels_compiled = 0;
+  std::int64_t kernels_loaded = 0;      // made callable: compiled or read from a cache
+  std::int64_t executions = 0;          // programs run
+  std::int64_t launches = 0;            // kernels run
+  std::int64_t interpreted_launches = 0;  // of those, by the interpreter
+};
+Stats stats();
+
+}  // namespace sheaf

@@ -1,0 +1,48 @@
+// What neural networks are made of, composed from sheaf/ops.h: activations, losses, normalisation, layers and
+// initializers. Nothing here is special to the rest of the library.
+#pragma once
+
+#include "sheaf/ops.h"
+#include "sheaf/random.h"
+
+namespace sheaf {
+
+// ---- activations ----
+Array relu(Operand x);                         // gradient at 0: 0
+Array leaky_relu(Operand x, double slope = 0.01);
+Array gelu(Operand x);                         // x Phi(x), by erf
+Array gelu_tanh(Operand x);                    // the tanh approximation GPT-2 was trained with
+Array silu(Operand x);                         // x sigmoid(x)
+Array sigmoid(Operand x);
+Array softplus(Operand x);                     // log(1 + exp(x)), never overflowing
+/// exp(x) / sum(exp(x)) along axis; never overflows. A row of -inf gives NaN.
+Array softmax(Operand x, int axis = -1);
+Array log_softmax(Operand x, int axis = -1);
+/// log(sum(exp(x))) along axes (none listed: all); never overflows; -inf of a row of -inf.
+Array logsumexp(Operand x, const Reduce& options = {});
+
+// ---- losses ----
+/// Mean over all leading dims of -log softmax(logits)[label].  logits: [.., classes], labels: integers [..].
+Array cross_entropy(Operand logits, Operand labels);
+/// Mean of squared differences.
+Array mse(Operand x, Operand y);
+
+// ---- layers ----
+/// x W + b.
+struct Dense {
+  Array W, b;                                  // [in, out], [out]
+  Array operator()(Operand x) const;
+};
+/// Glorot-uniform weights, zero bias.
+Dense dense(const Array& key, std::int64_t in, std::int64_t out, DType dtype = f32, Loc loc = Loc::current());
+
+/// Mean 0 and variance 1 over the last dim, then scale and shift. Statistics in f32.
+Array layer_norm(Operand x, Operand scale, Operand shift, double epsilon = 1e-5);
+
+// ---- initializers ----  fan in and out are the last two extents
+Array glorot_uniform(const Array& key, const Shape& shape, DType dtype = f32, Loc loc = Loc::current());
+Array glorot_normal(const Array& key, const Shape& shape, DType dtype = f32, Loc loc = Loc::current());
+Array he_uniform(const Array& key, const Shape& shape, DType dtype = f32, Loc loc = Loc::current());
+Array he_normal(const Array& key, const Shape& shape, DType dtype = f32, Loc loc = Loc::current());
+
+}  // namespace sheaf

@@ -1,0 +1,176 @@
+// The functions on arrays. All of them broadcast as NumPy does, promote dtypes by sheaf::promote (C++ numbers are weak),
+// work on concrete and traced arrays alike, and are differentiable wherever calculus says so. Wrong shapes throw
+// ShapeError, wrong dtypes TypeError, with the line of the call.
+#pragma once
+
+#include <utility>
+
+#include "sheaf/array.h"
+
+namespace sheaf {
+
+// ---- making arrays ----
+Array zeros(const Shape& shape, DType dtype = f32, Loc loc = Loc::current());
+Array ones(const Shape& shape, DType dtype = f32, Loc loc = Loc::current());
+/// The value broadcast to a shape; its own dtype unless one is given.
+Array full(const Shape& shape, Operand value, std::optional<DType> dtype = {});
+Array zeros_like(Operand x);
+Array ones_like(Operand x);
+Array full_like(Operand x, Operand value);
+/// 0, 1, ... below stop; f32 if a float is involved, else i32.
+Array arange(Number stop, std::optional<DType> dtype = {}, Loc loc = Loc::current());
+Array arange(Number start, Number stop, Number step = 1, std::optional<DType> dtype = {}, Loc loc = Loc::current());
+/// `count` values from start to stop, both included.
+Array linspace(double start, double stop, std::int64_t count, DType dtype = f32, Loc loc = Loc::current());
+Array eye(std::int64_t n, DType dtype = f32, Loc loc = Loc::current());
+/// Position along `dim`.
+Array iota(const Shape& shape, int dim, DType dtype = i32, Loc loc = Loc::current());
+
+// ---- elementwise, one argument ----
+Array abs(Operand x);             // gradient at 0: 0
+Array sign(Operand x);            // -1, 0 or 1; NaN for NaN
+Array floor(Operand x);
+Array ceil(Operand x);
+Array round(Operand x);           // half to even
+Array sqrt(Operand x);
+Array rsqrt(Operand x);
+Array cbrt(Operand x);
+Array square(Operand x);
+Array reciprocal(Operand x);
+Array exp(Operand x);
+Array exp2(Operand x);
+Array expm1(Operand x);
+Array log(Operand x);
+Array log1p(Operand x);
+Array sin(Operand x);
+Array cos(Operand x);
+Array tan(Operand x);
+Array asin(Operand x);
+Array acos(Operand x);
+Array atan(Operand x);
+Array sinh(Operand x);
+Array cosh(Operand x);
+Array tanh(Operand x);
+Array asinh(Operand x);
+Array acosh(Operand x);
+Array atanh(Operand x);
+Array logistic(Operand x);        // 1 / (1 + exp(-x))
+Array erf(Operand x);
+Array erfc(Operand x);
+Array erf_inv(Operand x);
+Array lgamma(Operand x);
+Array digamma(Operand x);
+Array popcount(Operand x);
+Array clz(Operand x);             // leading zero bits
+Array is_finite(Operand x);
+Array isnan(Operand x);
+Array isinf(Operand x);
+Array logical_not(Operand x);
+Array stop_gradient(Operand x);   // x, with derivative zero
+/// To another dtype. Float to integer truncates and saturates, NaN gives 0; to bool: whether it is not zero.
+Array convert(Operand x, DType dtype);
+/// The same bits read as a dtype of the same size.
+Array bitcast(Operand x, DType dtype);
+
+// ---- elementwise, several arguments ----
+Array maximum(Operand x, Operand y);   // NaN wins; ties share the gradient
+Array minimum(Operand x, Operand y);
+Array pow(Operand x, Operand y);
+Array atan2(Operand y, Operand x);
+Array floor_divide(Operand x, Operand y);
+Array mod(Operand x, Operand y);       // the remainder with the divisor's sign
+Array logical_and(Operand x, Operand y);
+Array logical_or(Operand x, Operand y);
+Array logical_xor(Operand x, Operand y);
+Array shift_right_logical(Operand x, Operand y);
+/// x limited to [low, high].
+Array clip(Operand x, Operand low, Operand high);
+/// a where the condition holds, else b; one branch's NaN never leaks into the other's value.
+Array where(Operand condition, Operand a, Operand b);
+
+// ---- reductions ----
+/// Which axes are reduced (none listed: all), and whether they stay with extent 1.
+struct Reduce {
+  std::vector<std::int64_t> axes = {};
+  bool keepdims = false;
+};
+/// x: T[dims] -> T[dims without axes]. f16 and bf16 accumulate in f32 with one rounding; bool sums as i32.
+Array sum(Operand x, const Reduce& options = {});
+Array prod(Operand x, const Reduce& options = {});
+Array mean(Operand x, const Reduce& options = {});           // of integers: f32
+Array max(Operand x, const Reduce& options = {});            // NaN wins; of nothing: ShapeError
+Array min(Operand x, const Reduce& options = {});
+Array any(Operand x, const Reduce& options = {});
+Array all(Operand x, const Reduce& options = {});
+struct Moments {
+  std::vector<std::int64_t> axes = {};
+  bool keepdims = false;
+  int ddof = 0;   // divides by n - ddof
+};
+Array var(Operand x, const Moments& options = {});
+Array stddev(Operand x, const Moments& options = {});
+/// i32 position of the largest element along axis (of the flattened array without one); NaN wins, the first on ties.
+Array argmax(Operand x, std::optional<int> axis = {});
+Array argmin(Operand x, std::optional<int> axis = {});
+Array cumsum(Operand x, int axis = 0);
+/// Whether all elements are equal and the shapes too: one bool on the host.
+bool all_equal(Operand x, Operand y);
+
+// ---- products ----
+/// Sum over x's last and y's second to last dim (last, if y has one dim): NumPy's dot.
+Array dot(Operand x, Operand y);
+/// The same for matrices, with leading dims broadcast as a batch: NumPy's matmul.
+Array matmul(Operand x, Operand y);
+struct DotDims {
+  std::vector<std::int64_t> lhs = {}, rhs = {};              // summed over, pairwise
+  std::vector<std::int64_t> lhs_batch = {}, rhs_batch = {};  // kept, pairwise
+  std::optional<DType> dtype = {};                           // of the result
+};
+/// Any contraction. Result dims: batch, the rest of x, the rest of y.
+Array dot_general(Operand x, Operand y, const DotDims& dims);
+Array outer(Operand x, Operand y);
+/// One or two operands, one letter per dim, "bij,bjk->bik". No ellipsis, no repeated letter within an operand.
+Array einsum(const std::string& spec, Operand x);
+Array einsum(const std::string& spec, Operand x, Operand y);
+
+// ---- shape ----
+Array reshape(Operand x, const Shape& shape);                 // one extent may be -1
+Array ravel(Operand x);
+Array transpose(Operand x, const std::vector<std::int64_t>& perm = {});  // reverses the dims without perm
+Array swapaxes(Operand x, int a, int b);
+Array moveaxis(Operand x, int from, int to);
+Array squeeze(Operand x, const std::vector<std::int64_t>& axes = {});     // all dims of extent 1 without axes
+Array expand_dims(Operand x, const std::vector<std::int64_t>& axes);
+Array broadcast_to(Operand x, const Shape& shape);
+Array concatenate(const std::vector<Array>& parts, int axis = 0, Loc loc = Loc::current());
+Array stack(const std::vector<Array>& parts, int axis = 0, Loc loc = Loc::current());
+/// Equal parts; throws ShapeError when they cannot be equal.
+std::vector<Array> split(Operand x, int parts, int axis = 0);
+/// before and after for each dim; negative crops.
+Array pad(Operand x, const std::vector<std::pair<std::int64_t, std::int64_t>>& widths, Operand value = 0);
+Array flip(Operand x, const std::vector<std::int64_t>& axes = {});
+Array roll(Operand x, std::int64_t shift, int axis = 0);      // elements that leave at the end enter at the beginning
+Array tile(Operand x, const std::vector<std::int64_t>& repeats);
+Array repeat(Operand x, std::int64_t count, int axis = 0);    // each element `count` times
+Array tril(Operand x, int diagonal = 0);
+Array triu(Operand x, int diagonal = 0);
+
+// ---- indexing and order ----
+/// x's slices at integer `indices` along axis; negative ones count from the end, those out of range are clamped.
+Array take(Operand x, Operand indices, int axis = 0);
+/// out[i..] = x[.., indices[i..], ..] along axis; the other dims agree.
+Array take_along_axis(Operand x, Operand indices, int axis = -1);
+/// The window of `sizes` at `starts` (one integer per dim; negative ones count from the end, then all are clamped so
+/// that the window fits).
+Array dynamic_slice(Operand x, Operand starts, const Shape& sizes);
+/// x with `update` written at `starts`, by the same rule.
+Array dynamic_update_slice(Operand x, Operand update, Operand starts);
+/// 1 at x along a new last axis, 0 elsewhere; all 0 where x is outside 0..classes.
+Array one_hot(Operand x, std::int64_t classes, DType dtype = f32);
+Array sort(Operand x, int axis = -1);      // ascending, stable; NaN last
+Array argsort(Operand x, int axis = -1);   // i32
+/// All of `operands` in the order of the first `num_keys` of them, along axis.
+std::vector<Array> sort_together(const std::vector<Array>& operands, int axis = -1, int num_keys = 1,
+                                 Loc loc = Loc::current());
+
+}  // namespace sheaf

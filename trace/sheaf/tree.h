@@ -1,0 +1,263 @@
+// Pytrees: any aggregate, pair, tuple, array, vector, optional, variant or string-keyed map of Arrays, nested at will, is
+// a tree of leaves with the user's field names as paths. Arrays are leaves; numbers, enums, strings and the sizes of
+// containers are structure: static, compared by value, part of every key.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <variant>
+
+#include "sheaf/array.h"
+#include "sheaf/reflect.h"
+
+namespace sheaf {
+namespace detail {
+
+template <class T>
+inline constexpr bool is_variant = false;
+template <class... T>
+inline constexpr bool is_variant<std::variant<T...>> = true;
+
+template <class T>
+concept ArrayLeaf = std::same_as<T, Array>;
+template <class T>
+concept Number_ = std::is_arithmetic_v<T> || std::is_enum_v<T>;
+template <class T>
+concept FunctionPointer = std::is_pointer_v<T> && std::is_function_v<std::remove_pointer_t<T>>;
+template <class T>
+concept Text = std::same_as<T, std::string> || std::same_as<T, std::string_view> || std::same_as<T, const char*>;
+template <class T>
+concept OptionalLike = requires(T& t) { t.has_value(); t.reset(); *t; };
+template <class T>
+concept MapLike = requires(T& t) { typename T::key_type; typename T::mapped_type; t.begin(); t.size(); };
+template <class T>
+concept SequenceLike = requires(T& t) { typename T::value_type; t.begin(); t.size(); t.push_back(std::declval<typename T::value_type>()); };
+template <class T>
+concept TupleLike = requires { std::tuple_size<T>::value; };
+template <class T>
+concept WithFields = requires(T& t) { tree_fields(t); };
+
+/// Calls the visitor for every part of the tree, in declaration order:
+///   leaf(Array&), bytes(const void*, size) for what is static, enter(name, index) and leave() around children.
+template <class T, class V>
+void walk(T& t, V& v) {
+  using U = std::remove_const_t<T>;
+  if constexpr (ArrayLeaf<U>) {
+    v.leaf(t);
+  } else if constexpr (Number_<U> || FunctionPointer<U>) {
+    v.bytes(&t, sizeof t);
+  } else if constexpr (Text<U>) {
+    const std::string_view s(t);
+    const std::size_t n = s.size();
+    v.bytes(&n, sizeof n);
+    v.bytes(s.data(), n);
+  } else if constexpr (std::is_empty_v<U>) {
+    // none, a stateless lambda: its type says it all
+  } else if constexpr (is_variant<U>) {
+    const std::size_t which = t.index();
+    v.bytes(&which, sizeof which);
+    std::visit([&](auto& e) { walk(e, v); }, t);
+  } else if constexpr (OptionalLike<U>) {
+    const bool has = t.has_value();
+    v.bytes(&has, sizeof has);
+    if (has) walk(*t, v);
+  } else if constexpr (MapLike<U>) {
+    const std::size_t n = t.size();
+    v.bytes(&n, sizeof n);
+    for (auto& [key, value] : t) {
+      walk(key, v);
+      if constexpr (Text<std::remove_cvref_t<decltype(key)>>) v.enter(std::string_view(key), 0);
+      else v.enter(std::string_view(), static_cast<std::size_t>(key));
+      walk(value, v);
+      v.leave();
+    }
+  } else if constexpr (SequenceLike<U>) {
+    const std::size_t n = t.size();
+    v.bytes(&n, sizeof n);
+    if constexpr (std::same_as<typename U::value_type, bool>) {
+      for (const bool b : t) v.bytes(&b, sizeof b);
+    } else {
+      std::size_t i = 0;
+      for (auto& e : t) {
+        v.enter(std::string_view(), i++);
+        walk(e, v);
+        v.leave();
+      }
+    }
+  } else if constexpr (TupleLike<U>) {
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      ((v.enter(std::string_view(), I), walk(std::get<I>(t), v), v.leave()), ...);
+    }(std::make_index_sequence<std::tuple_size_v<U>>{});
+  } else if constexpr (WithFields<U>) {
+    auto fields = tree_fields(t);
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      ((v.enter(std::string_view(), I), walk(std::get<I>(fields), v), v.leave()), ...);
+    }(std::make_index_sequence<std::tuple_size_v<decltype(fields)>>{});
+  } else if constexpr (std::is_aggregate_v<U> && !std::is_array_v<U>) {
+    auto fields = reflect::tie(t);
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      ((v.enter(reflect::field_names<U>[I], 0), walk(std::get<I>(fields), v), v.leave()), ...);
+    }(std::make_index_sequence<reflect::field_count<U>>{});
+  } else {
+    static_assert(std::is_empty_v<U>,
+                  "not a tree: use Array, numbers, strings, standard containers and aggregates of them, or give the "
+                  "class a friend function `auto tree_fields(T& t) { return std::tie(t.a, t.b); }`");
+  }
+}
+
+/// A growing list with room for a few elements in place, so that a call of a small function allocates nothing.
+template <class T, std::size_t N>
+class SmallList {
+ public:
+  SmallList() = default;
+  SmallList(const SmallList&) = delete;
+  SmallList& operator=(const SmallList&) = delete;
+  void push_back(T v) {
+    if (size_ < N) {
+      here_[size_++] = v;
+      return;
+    }
+    if (size_ == N) more_.assign(here_.begin(), here_.end());
+    more_.push_back(v);
+    ++size_;
+  }
+  std::span<const T> span() const { return size_ <= N ? std::span<const T>(here_.data(), size_) : std::span<const T>(more_); }
+  std::size_t size() const { return size_; }
+
+ private:
+  std::array<T, N> here_;
+  std::vector<T> more_;
+  std::size_t size_ = 0;
+};
+
+struct Quiet {
+  void enter(std::string_view, std::size_t) {}
+  void leave() {}
+  void bytes(const void*, std::size_t) {}
+};
+
+/// Leaves and static bytes of a tree; the hot path of every call.
+struct Flat {
+  SmallList<const Array*, 24> leaves;
+  std::string statics;
+  void leaf(const Array& a) { leaves.push_back(&a); }
+  void bytes(const void* p, std::size_t n) { statics.append(static_cast<const char*>(p), n); }
+  void enter(std::string_view, std::size_t) {}
+  void leave() {}
+};
+
+/// Puts new leaves into a tree, in order.
+struct Fill : Quiet {
+  std::span<const Array> from;
+  std::size_t next = 0;
+  explicit Fill(std::span<const Array> leaves) : from(leaves) {}
+  void leaf(Array& a) { a = from[next++]; }
+};
+
+/// Paths of the leaves: ".out.W", "[2]".
+struct Paths {
+  std::vector<std::string> leaves;
+  std::string path;
+  std::vector<std::size_t> lengths;
+  void enter(std::string_view name, std::size_t index) {
+    lengths.push_back(path.size());
+    if (name.empty()) path.append("[").append(std::to_string(index)).append("]");
+    else path.append(".").append(name);
+  }
+  void leave() {
+    path.resize(lengths.back());
+    lengths.pop_back();
+  }
+  void leaf(const Array&) { leaves.push_back(path); }
+  void bytes(const void*, std::size_t) {}
+};
+
+template <class T>
+std::vector<std::string> paths_of(const T& tree) {
+  Paths p;
+  walk(tree, p);
+  return std::move(p.leaves);
+}
+
+/// What a call with static arguments was called with, as text.
+template <class T>
+std::string static_text(const T& v) {
+  if constexpr (std::same_as<T, bool>) return v ? "true" : "false";
+  else if constexpr (std::is_enum_v<T>) return std::to_string(static_cast<long long>(v));
+  else if constexpr (std::is_arithmetic_v<T>) return std::to_string(v);
+  else if constexpr (Text<T>) return "\"" + std::string(std::string_view(v)) + "\"";
+  else if constexpr (ArrayLeaf<T>) return type_text(v);
+  else return "";
+}
+
+/// Throws TypeError: the trees differ in structure.
+[[noreturn]] void trees_differ(const char* who, std::size_t argument);
+
+}  // namespace detail
+
+/// Leaves of a tree, in declaration order.
+template <class T>
+std::vector<Array> tree_leaves(const T& tree) {
+  detail::Flat flat;
+  detail::walk(tree, flat);
+  std::vector<Array> out;
+  for (const Array* a : flat.leaves.span()) out.push_back(*a);
+  return out;
+}
+
+/// Their paths: ".out.W", "[2]".
+template <class T>
+std::vector<std::string> tree_paths(const T& tree) { return detail::paths_of(tree); }
+
+/// The tree with other leaves, as many as it has.
+template <class T>
+T tree_with_leaves(T tree, std::span<const Array> leaves) {
+  detail::Fill fill(leaves);
+  detail::walk(tree, fill);
+  return tree;
+}
+
+/// A tree of f(leaf, corresponding leaves of the rest...).
+template <class F, class T, class... R>
+T tree_map(F f, const T& tree, const R&... rest) {
+  detail::Flat flat;
+  detail::walk(tree, flat);
+  std::array<detail::Flat, sizeof...(R)> others;
+  std::size_t k = 0;
+  ((detail::walk(rest, others[k++])), ...);
+  for (k = 0; k < sizeof...(R); ++k)
+    if (others[k].leaves.size() != flat.leaves.size()) detail::trees_differ("tree_map", k + 1);
+  std::vector<Array> leaves;
+  for (std::size_t i = 0; i < flat.leaves.size(); ++i) {
+    [&]<std::size_t... K>(std::index_sequence<K...>) {
+      leaves.push_back(f(*flat.leaves.span()[i], *others[K].leaves.span()[i]...));
+    }(std::make_index_sequence<sizeof...(R)>{});
+  }
+  return tree_with_leaves(tree, leaves);
+}
+
+/// Whether two arrays or trees have the same structure, dtypes, shapes and elements (NaN equals nothing).
+template <class T>
+bool same(const T& a, const T& b);
+
+namespace detail {
+bool same_leaf(const Array& a, const Array& b);
+}
+template <class T>
+bool same(const T& a, const T& b) {
+  detail::Flat fa, fb;
+  detail::walk(a, fa);
+  detail::walk(b, fb);
+  if (fa.statics != fb.statics || fa.leaves.size() != fb.leaves.size()) return false;
+  for (std::size_t i = 0; i < fa.leaves.size(); ++i)
+    if (!detail::same_leaf(*fa.leaves.span()[i], *fb.leaves.span()[i])) return false;
+  return true;
+}
+
+}  // namespace sheaf

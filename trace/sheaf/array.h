@@ -117,7 +117,7 @@ struct Ellipsis {};
 inline constexpr NewAxis newaxis;
 inline constexpr Ellipsis ellipsis;
 
-class Index;
+struct Index;
 class At;
 
 class Array {
@@ -185,7 +185,7 @@ class Array {
   friend Array operator%(Operand, Operand);
   friend Array operator-(Operand);
   friend Array operator+(Operand);
-  friend Array operator!(Operand);  // true where zero
+  friend Array operator!(const Array& x);  // true where zero
   friend Array operator~(Operand);
   friend Array operator&(Operand, Operand);
   friend Array operator|(Operand, Operand);
@@ -221,20 +221,19 @@ class Array {
 };
 
 /// One position of an indexing expression.
-class Index {
- public:
-  enum class Kind : std::uint8_t { integer, slice, newaxis, ellipsis, array };
+struct Index {
+  enum class Kind : std::uint8_t { position, range, new_axis, rest, list };
   template <std::integral T>
-  Index(T v, Loc loc = Loc::current()) : kind(Kind::integer), integer(v), loc(loc) {}           // NOLINT
-  Index(Slice s, Loc loc = Loc::current()) : kind(Kind::slice), range(s), loc(loc) {}           // NOLINT
-  Index(NewAxis, Loc loc = Loc::current()) : kind(Kind::newaxis), loc(loc) {}                   // NOLINT
-  Index(Ellipsis, Loc loc = Loc::current()) : kind(Kind::ellipsis), loc(loc) {}                 // NOLINT
-  Index(const Array& a, Loc loc = Loc::current()) : kind(Kind::array), array(a), loc(loc) {}    // NOLINT
+  Index(T v, Loc at = Loc::current()) : kind(Kind::position), position(v), loc(at) {}         // NOLINT
+  Index(Slice s, Loc at = Loc::current()) : kind(Kind::range), range(s), loc(at) {}           // NOLINT
+  Index(NewAxis, Loc at = Loc::current()) : kind(Kind::new_axis), loc(at) {}                  // NOLINT
+  Index(Ellipsis, Loc at = Loc::current()) : kind(Kind::rest), loc(at) {}                     // NOLINT
+  Index(const Array& a, Loc at = Loc::current()) : kind(Kind::list), list(a), loc(at) {}      // NOLINT
 
   Kind kind;
-  std::int64_t integer = 0;
+  std::int64_t position = 0;
   Slice range = {};
-  Array array = {};
+  Array list = {};
   Loc loc;
 };
 

@@ -7,8 +7,8 @@ namespace sheaf {
 
 /// The position of the mapped axis, negative from the end, or `none`: the same for all examples.
 struct Axis {
-  Axis(int position) : position(position) {}  // NOLINT
-  Axis(None) {}                               // NOLINT
+  Axis(int at) : position(at) {}  // NOLINT
+  Axis(None) {}                   // NOLINT
   std::optional<int> position;
 };
 

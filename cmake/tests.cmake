@@ -22,4 +22,23 @@ endforeach()
 sheaf_test(cases.full full sheaf_tests --test-suite=full)
 sheaf_test(cases.soak soak sheaf_tests --test-suite=soak)
 
-sheaf_test(layers fast ${CMAKE_COMMAND} -D ROOT=${PROJECT_SOURCE_DIR} -P ${PROJECT_SOURCE_DIR}/tests/layers_test.cmake)
+set(tests ${PROJECT_SOURCE_DIR}/tests)
+set(script ${CMAKE_COMMAND} -D ROOT=${PROJECT_SOURCE_DIR} -D COMPILER=${CMAKE_CXX_COMPILER})
+sheaf_test(layers fast ${script} -P ${tests}/layers_test.cmake)
+
+file(GLOB refused CONFIGURE_DEPENDS tests/must_not_compile/*.cpp)
+foreach(file IN LISTS refused)
+  cmake_path(GET file STEM name)
+  sheaf_test(must_not_compile/${name} full ${script} -D FILE=${file} -P ${tests}/must_not_compile_test.cmake)
+endforeach()
+
+if(EXISTS ${PROJECT_SOURCE_DIR}/trace/sheaf/sheaf.h)
+  sheaf_test(header_cost full ${script} -D WORK=${PROJECT_BINARY_DIR}/header_cost -P ${tests}/header_cost_test.cmake)
+endif()
+if(EXISTS ${PROJECT_SOURCE_DIR}/tests/consumer/first.cpp)
+  foreach(way IN ITEMS installed subdirectory)
+    sheaf_test(consumer/${way} full ${script} -D WAY=${way} -D BINARY=${PROJECT_BINARY_DIR}
+      -D WORK=${PROJECT_BINARY_DIR}/consumer-${way} -D FLAGS=${CMAKE_CXX_FLAGS} -D LAUNCHER=${CMAKE_CXX_COMPILER_LAUNCHER}
+      -P ${tests}/consumer/consumer_test.cmake)
+  endforeach()
+endif()

@@ -1,7 +1,8 @@
 # Builds and runs the consumer project, in one of two ways (WAY):
 #   installed: Sheaf is installed from BINARY, the tree is then moved, and the consumer finds it at the new place;
-#   subdirectory: the consumer adds SOURCE to its own build.
-# Both must print first.txt. Run as cmake -D WAY= -D SOURCE= -D BINARY= -D WORK= -D LAUNCHER= -P consumer_test.cmake.
+#   subdirectory: the consumer adds ROOT to its own build.
+# Both must print first.txt. Run as cmake -D WAY= -D ROOT= -D COMPILER= -D BINARY= -D WORK= -D FLAGS= -D LAUNCHER= -P
+# consumer_test.cmake.
 cmake_minimum_required(VERSION 3.25)
 
 function(run)
@@ -19,13 +20,13 @@ if(WAY STREQUAL installed)
   file(RENAME ${WORK}/before ${WORK}/after)
   set(where -D CMAKE_PREFIX_PATH=${WORK}/after)
 else()
-  set(where -D SHEAF_SOURCE=${SOURCE})
+  set(where -D SHEAF_SOURCE=${ROOT})
 endif()
-run(${CMAKE_COMMAND} -S ${SOURCE}/tests/consumer -B ${WORK}/build -G Ninja -D CMAKE_BUILD_TYPE=Release
+run(${CMAKE_COMMAND} -S ${ROOT}/tests/consumer -B ${WORK}/build -G Ninja -D CMAKE_BUILD_TYPE=Release
     -D CMAKE_CXX_COMPILER=${COMPILER} -D "CMAKE_CXX_FLAGS=${FLAGS}" -D CMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER} ${where})
 run(${CMAKE_COMMAND} --build ${WORK}/build --target first)
 run(${WORK}/build/first)
-file(READ ${SOURCE}/tests/consumer/first.txt expected)
+file(READ ${ROOT}/tests/consumer/first.txt expected)
 if(NOT output STREQUAL expected)
   message(FATAL_ERROR "first printed\n${output}instead of\n${expected}")
 endif()

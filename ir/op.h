@@ -99,6 +99,8 @@ absl::StatusOr<std::vector<Type>> infer(const Eqn& e);
 Op find_op(std::string_view name);
 std::span<const Op> all_ops();
 Cost cost_of(const Eqn& e);
+/// The value of a `constant`.
+Literal literal_of(const Eqn& e);
 /// What `e` is linear in, by its attributes.
 Linear linear_of(const Eqn& e);
 

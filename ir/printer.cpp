@@ -11,7 +11,6 @@
 #include "ir/text.h"
 
 namespace sheaf::ir {
-namespace {
 
 Literal literal_of(const Eqn& e) {
   const auto& c = e.attrs<ops::Constant>();
@@ -21,6 +20,8 @@ Literal literal_of(const Eqn& e) {
     value.data()[i] = static_cast<std::byte>(digit(c.hex[2 * i]) << 4 | digit(c.hex[2 * i + 1]));
   return value;
 }
+
+namespace {
 
 // "1.5:f32": the shortest text that reads back as the same bits; NaNs with a payload as their bits.
 std::string number_text(const Literal& v) {

@@ -1,0 +1,88 @@
+// The walkers behind simplify, fold and cse: emit every equation again in a fresh builder, in order, with a chance to put
+// something better in its place. Value numbering in the builder does the common-subexpression part.
+#include "passes/simplify.h"
+
+#include <absl/container/flat_hash_map.h>
+
+#include "ir/ops/attrs.h"
+#include "passes/emit.h"
+
+namespace sheaf::passes {
+
+using namespace ir;
+
+namespace {
+
+// `better` sees an equation of the new function and may give another value for its (only) result.
+template <class Better>
+FunctionRef rewrite(const FunctionRef& f, Better better) {
+  Builder b(f->name());
+  ValueTable<Value> map(*f);
+  const Values params = clone_params(b, *f, Mask(f->params().size(), true));
+  for (std::size_t i = 0; i < params.size(); ++i) map[f->params()[i]] = params[i];
+  for (const Eqn* e : f->eqns()) {
+    Values operands;
+    for (Value v : e->operands) operands.push_back(map[v]);
+    b.set_loc(e->loc, e->how);
+    Values outs = b.clone(*e, std::move(operands));
+    if (outs.size() == 1) outs[0] = better(b, outs[0]);
+    for (int j = 0; j < e->num_out(); ++j) map[e->out(j)] = outs[j];
+  }
+  Values results;
+  for (Value r : f->results()) results.push_back(map[r]);
+  const FunctionRef out = b.finish(std::move(results));
+  return f->mesh().empty() ? out : out->on_mesh(f->mesh());
+}
+
+const absl::flat_hash_map<Op, std::vector<const Rule*>>& rules_by_root() {
+  static const auto& table = *[] {
+    auto* t = new absl::flat_hash_map<Op, std::vector<const Rule*>>;
+    for (const Rule& r : simplify_rules()) (*t)[r.root].push_back(&r);
+    return t;
+  }();
+  return table;
+}
+
+Value simplified(Builder& b, Value v) {
+  for (bool changed = true; changed;) {
+    changed = false;
+    if (!v.eqn()) break;
+    const auto rules = rules_by_root().find(v.eqn()->op);
+    if (rules == rules_by_root().end()) break;
+    for (const Rule* r : rules->second) {
+      const std::optional<Value> better = apply(b, *r, *v.eqn());
+      if (!better || *better == v) continue;
+      v = *better;
+      changed = true;
+      break;
+    }
+  }
+  return v;
+}
+
+Value folded(Builder& b, Value v) {
+  const Eqn& e = *v.eqn();
+  if (e.op == &ops::constant || !e.op->lower || v.rank() != 0 || e.num_in() == 0 || is_complex(v.dtype())) return v;
+  std::vector<std::uint64_t> bits;
+  for (Value in : e.operands) {
+    const auto c = in.rank() == 0 && !is_complex(in.dtype()) ? constant_value(in) : std::nullopt;
+    if (!c) return v;
+    bits.push_back(c->bits(0));
+  }
+  const Lowering lowering = e.op->lower(e);
+  const auto* map = std::get_if<lowering::Map>(&lowering);
+  if (!map) return v;
+  Literal value(v.type());
+  value.set_bits(0, eval(map->fn, bits));
+  return b.constant(value);
+}
+
+}  // namespace
+
+FunctionRef simplify(const FunctionRef& f) { return rewrite(f, simplified); }
+FunctionRef fold(const FunctionRef& f) { return rewrite(f, folded); }
+FunctionRef cse(const FunctionRef& f) {
+  return rewrite(f, [](Builder&, Value v) { return v; });
+}
+
+}  // namespace sheaf::passes

@@ -70,6 +70,8 @@ const absl::StatusOr<const LlvmPlugin*>& plugin() {
 
 }  // namespace
 
+absl::Status open_compiler() { return plugin().status(); }
+
 std::string phase_symbol(std::string_view symbol, int phase) { return fmt::format("{}_p{}", symbol, phase); }
 
 absl::StatusOr<std::vector<std::byte>> compile_cpu(std::span<const CompileUnit> units, const CpuTarget& target) {

@@ -28,6 +28,10 @@ std::string phase_symbol(std::string_view symbol, int phase);
 /// tried), FailedPrecondition if it was built from other sources than this library, Internal for a compiler bug.
 absl::StatusOr<std::vector<std::byte>> compile_cpu(std::span<const CompileUnit> units, const CpuTarget& target);
 
+/// Opens the plug-in now instead of at the first compilation. LLVM's own exit handlers are registered by this, so a handler
+/// registered after it runs before them.
+absl::Status open_compiler();
+
 enum class Listing { llvm_ir, assembly };
 
 /// What `compile_cpu` makes of the kernels, as text.

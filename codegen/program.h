@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ir/type.h"
+#include "sheaf/source.h"
 
 namespace sheaf::kir { struct Kernel; }
 

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "runtime/allocator.h"
@@ -35,8 +36,9 @@ class Completion {
   absl::Status status_;                  // written before state_ becomes 2, never after
 };
 
-/// Memory that may outlive the Buffer that introduced it: donation moves it to another one. `pin` marks a reader that
-/// has been dispatched and is not done.
+/// Memory that may outlive the Buffer that introduced it: donation moves it to another one. Two kinds of use keep it from
+/// being overwritten. A *pin* is an execution that was dispatched and is not done: who takes the memory waits for it. A
+/// *view* is a host pointer, which may be held for ever: while there is one, the memory cannot be taken at all.
 class Storage {
  public:
   Storage(Allocator& allocator, Block block) : allocator_(allocator), block_(block) {}
@@ -45,16 +47,41 @@ class Storage {
   Storage& operator=(const Storage&) = delete;
 
   std::byte* data() const { return block_.data; }
+
   void pin() { pins_.fetch_add(1, std::memory_order_relaxed); }
   void unpin();
   int pins() const { return pins_.load(std::memory_order_acquire); }
   /// Blocks until at most `pins` pins are left.
   void wait_for_pins(int pins);
 
+  /// False while claimed.
+  bool begin_view();
+  void end_view() { views_.fetch_sub(1, std::memory_order_release); }
+  /// Keeps views away while the memory changes hands; false if there is a view.
+  bool claim();
+  void end_claim() { views_.store(0, std::memory_order_release); }
+
  private:
+  static constexpr int kClaimed = -1;
+
   Allocator& allocator_;
   Block block_;
   std::atomic<int> pins_{0};
+  std::atomic<int> views_{0};
+};
+
+/// A dispatched use of a Storage.
+class Pin {
+ public:
+  explicit Pin(std::shared_ptr<Storage> storage) : storage_(std::move(storage)) { storage_->pin(); }
+  ~Pin() { if (storage_) storage_->unpin(); }
+  Pin(Pin&& other) noexcept : storage_(std::move(other.storage_)) {}
+  Pin& operator=(Pin&& other) noexcept { std::swap(storage_, other.storage_); return *this; }
+
+  const std::shared_ptr<Storage>& storage() const { return storage_; }
+
+ private:
+  std::shared_ptr<Storage> storage_;
 };
 
 class Buffer;
@@ -69,7 +96,7 @@ class Buffer {
   static absl::StatusOr<BufferPtr> from_host(Device& device, std::span<const std::byte> bytes,
                                              Loc made_at);
   /// A buffer that is in error from the start.
-  static BufferPtr failed(Device& device, std::int64_t bytes, absl::Status status, Loc made_at);
+  static absl::StatusOr<BufferPtr> failed(Device& device, std::int64_t bytes, absl::Status status, Loc made_at);
 
   Buffer(Device& device, std::int64_t bytes, Loc made_at, std::shared_ptr<Storage> storage,
          std::shared_ptr<Completion> completion);
@@ -84,21 +111,22 @@ class Buffer {
   absl::Status wait() const;
   /// Waits, then copies `bytes().size()` bytes from `offset` on.
   absl::Status to_host(std::span<std::byte> to, std::int64_t offset = 0) const;
-  /// Waits, then gives the bytes themselves. They stay valid and unchanged while the returned pointer is held: a run
-  /// that was given this buffer as a donation waits for it.
+  /// Waits, then gives the bytes themselves. They stay valid and unchanged while the returned pointer is held, even when
+  /// the buffer is donated meanwhile: the run that was to take the memory then works on a copy.
   absl::StatusOr<std::shared_ptr<const std::byte>> view() const;
-  /// A pending copy on `to`. Copies are made by `to`'s queue; a copy to the same device shares the memory.
+  /// A pending copy on `to`, made by `to`'s queue.
   absl::StatusOr<BufferPtr> copy_to(Device& to, Loc made_at) const;
 
   // For whoever queues work on buffers.
   /// The memory, pinned, or the error of a donated buffer.
-  absl::StatusOr<std::shared_ptr<Storage>> pin() const;
+  absl::StatusOr<Pin> pin() const;
   /// Takes the memory away; `taker` ("step at train.cpp:31") is named in every later error.
   absl::StatusOr<std::shared_ptr<Storage>> donate(std::string taker);
   const std::shared_ptr<Completion>& completion() const { return completion_; }  // null: ready
 
  private:
   absl::Status donated_error() const;
+  absl::StatusOr<std::shared_ptr<Storage>> storage_to_view() const;
 
   Device& device_;
   const std::int64_t bytes_;

@@ -1,126 +1,50 @@
-// Kernels and other compiled things by key, in memory. Invariant: for one key one thread makes the value while the
-// others that want it wait for the same result; an error goes to all who waited, and the next request tries again.
+// All kernels of the process by their key, so that equal kernels of different programs are compiled once. Invariant: a
+// kernel is compiled by one thread, whoever wants it waits for that one, and an error is not remembered.
 #pragma once
 
-#include <condition_variable>
-#include <cstddef>
-#include <cstdint>
-#include <memory>
+#include <functional>
 #include <mutex>
-#include <optional>
 #include <span>
 #include <string>
-#include <thread>
-#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
-
-namespace sheaf::codegen { struct KernelCode; }
+#include "runtime/kernel.h"
+#include "runtime/queue.h"
+#include "runtime/single_flight.h"
 
 namespace sheaf::runtime {
 
-/// Key -> Value with one maker per key. `Value` is copied out, so it is a pointer or small.
-template <class Key, class Value>
-class SingleFlightMap {
- public:
-  /// The value of `key`, made by `make` if there is none. `make` runs without any lock held; asking for `key` again from
-  /// inside it is an error, not a deadlock.
-  absl::StatusOr<Value> get_or_make(const Key& key, absl::FunctionRef<absl::StatusOr<Value>()> make) {
-    std::shared_ptr<Flight> flight;
-    {
-      std::unique_lock lock(mutex_);
-      if (auto it = values_.find(key); it != values_.end()) return it->second;
-      if (auto it = flights_.find(key); it != flights_.end()) {
-        flight = it->second;
-        if (flight->maker == std::this_thread::get_id())
-          return absl::InternalError("a value was asked for while it was being made");
-        landed_.wait(lock, [&] { return flight->result.has_value(); });
-        return *flight->result;
-      }
-      flight = std::make_shared<Flight>();
-      flights_.emplace(key, flight);
-    }
-    Landing landing{*this, key, *flight};  // also when `make` throws
-    landing.result = make();
-    return landing.result;
-  }
+/// KIR in, callable code out. Called from any thread.
+using KernelCompiler = std::function<absl::StatusOr<CompiledKernel>(const codegen::KernelCode& code)>;
 
-  std::optional<Value> find(const Key& key) const {
-    std::lock_guard lock(mutex_);
-    auto it = values_.find(key);
-    return it == values_.end() ? std::nullopt : std::optional<Value>(it->second);
-  }
-  std::size_t size() const {
-    std::lock_guard lock(mutex_);
-    return values_.size();
-  }
-  void erase(const Key& key) {
-    std::lock_guard lock(mutex_);
-    values_.erase(key);
-  }
-  void clear() {
-    std::lock_guard lock(mutex_);
-    values_.clear();
-  }
-
- private:
-  struct Flight {
-    std::thread::id maker = std::this_thread::get_id();
-    std::optional<absl::StatusOr<Value>> result;
-  };
-  struct Landing {
-    SingleFlightMap& map;
-    const Key& key;
-    Flight& flight;
-    absl::StatusOr<Value> result = absl::AbortedError("the thread that was making this value threw an exception");
-
-    ~Landing() {
-      std::lock_guard lock(map.mutex_);
-      if (result.ok()) map.values_.emplace(key, *result);
-      flight.result = result;
-      map.flights_.erase(key);
-      map.landed_.notify_all();
-    }
-  };
-
-  mutable std::mutex mutex_;
-  std::condition_variable landed_;
-  absl::flat_hash_map<Key, Value> values_;
-  absl::flat_hash_map<Key, std::shared_ptr<Flight>> flights_;
-};
-
-/// One phase of a kernel, compiled: see codegen/program.h.
-using PhaseFunction = void (*)(void* const* buffers, std::int64_t begin, std::int64_t end, std::byte* scratch);
-
-/// Machine code of a kernel, one entry per phase; `owner` keeps the code mapped.
-struct CompiledKernel {
-  std::vector<PhaseFunction> phases;
-  std::shared_ptr<void> owner;
-};
-
-class Kernel;
-using KernelPtr = std::shared_ptr<Kernel>;
-
-/// All kernels of the process, by KernelCode::key.
 class KernelCache {
  public:
-  static KernelCache& global();  // never destroyed
+  explicit KernelCache(KernelCompiler compiler);
+
+  /// The process's cache, over the LLVM plug-in. Never destroyed.
+  static KernelCache& global();
 
   /// The kernels of a program, in order; made known, not compiled.
   std::vector<KernelPtr> get(std::span<const codegen::KernelCode> kernels);
-  /// Compiles those that are not, in parallel on the pool.
+  /// Compiles those that are not, in parallel on the pool. The first error in order.
   absl::Status compile(std::span<const KernelPtr> kernels);
-  /// Has one compiled by the background thread; at most one request per kernel is open.
+  /// Has one compiled by the background thread, once per kernel; a failure is logged, and the interpreter stays.
   void compile_in_background(const KernelPtr& kernel);
   /// Waits for the background thread to finish what was asked of it.
   void wait_for_background();
+  /// Ends the background thread; what it has not begun is dropped.
+  void stop_background();
 
  private:
+  absl::Status compile(Kernel& kernel);
+
+  const KernelCompiler compiler_;
   std::mutex mutex_;
   absl::flat_hash_map<std::string, KernelPtr> kernels_;
+  SingleFlightMap<std::string, CompiledKernelPtr> compiled_;
+  Queue background_;  // last: its thread uses the rest
 };
 
 }  // namespace sheaf::runtime

@@ -1,5 +1,6 @@
 // A loaded Program: `run` dispatches it on a device and returns buffers that may still be pending. Invariant: an
-// Executable is immutable after `load`, so any number of threads may run it at once; each run leases its own arena.
+// Executable is immutable after `load`, so any number of threads may run it at once; each run leases an arena of its
+// own from the device's allocator, which in steady state is the one the last run gave back.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +9,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "codegen/program.h"
 #include "runtime/buffer.h"
 #include "runtime/cache.h"
-
-namespace sheaf::codegen { struct Program; }
 
 namespace sheaf::runtime {
 
@@ -26,6 +26,7 @@ struct LoadOptions {
   Tier tier = Tier::automatic;
   std::int64_t interpret_below_ps = 2'000'000;  // automatic: of estimated compiled work, per run of the program
   int interpreted_runs = 8;                     // automatic: of a kernel, before it is compiled in the background
+  KernelCache* cache = nullptr;                 // null: the process's
 };
 
 struct RunOptions {
@@ -38,33 +39,39 @@ using ExecutablePtr = std::shared_ptr<const Executable>;
 
 class Executable : public std::enable_shared_from_this<Executable> {
  public:
+  /// The compiler's errors, and ResourceExhausted where the constants do not fit.
   static absl::StatusOr<ExecutablePtr> load(codegen::Program program, LoadOptions options = {});
-  ~Executable();
-  Executable(const Executable&) = delete;
-  Executable& operator=(const Executable&) = delete;
 
   /// Runs on `device`, where all inputs must be. Errors known at dispatch are returned; later ones are carried by the
   /// outputs (docs/async.md).
   absl::StatusOr<std::vector<BufferPtr>> run(Device& device, std::span<const BufferPtr> inputs,
                                              const RunOptions& options = {}) const;
-  /// Compiles every kernel that is not and touches the memory a run needs, without running anything.
+  /// Compiles every kernel that is not, and touches the memory a run needs, without running anything.
   absl::Status warm(Device& device) const;
 
-  const codegen::Program& program() const { return *program_; }
+  const codegen::Program& program() const { return program_; }
   /// The estimated work of one run on one core.
   std::int64_t work_ps() const { return work_ps_; }
 
  private:
   struct Execution;
   Executable(codegen::Program program, LoadOptions options);
-  absl::Status load_constants();
-  absl::Status execute(const Execution& execution) const;
 
-  std::unique_ptr<const codegen::Program> program_;
+  absl::Status load_constants();
+  absl::Status check_inputs(const Device& device, std::span<const BufferPtr> inputs, const RunOptions& options) const;
+  bool runs_inline(const Execution& execution) const;
+
+  // execute.cpp
+  void execute(Execution& execution) const;
+  absl::Status execute_steps(Execution& execution) const;
+  absl::Status run_step(const codegen::Step& step, const Execution& execution, std::byte* arena) const;
+  void note_interpreted_run(const KernelPtr& kernel) const;
+
+  codegen::Program program_;
   LoadOptions options_;
+  KernelCache& cache_;
   std::vector<KernelPtr> kernels_;
-  std::vector<std::shared_ptr<Storage>> constants_;
-  std::vector<std::int64_t> input_bytes_, output_bytes_;
+  std::vector<std::unique_ptr<Storage>> constants_;
   std::int64_t work_ps_ = 0;
 };
 

@@ -28,11 +28,12 @@ class Queue {
   absl::Status push(Task task);
   /// Blocks until all tasks pushed before this call are done.
   absl::Status drain();
-  /// Finishes the task that runs, drops the others and ends the thread.
+  /// Finishes the task that runs, drops the others and ends the thread. Called once, and not from a task.
   void stop();
   bool is_idle() const;
 
  private:
+  void start();
   void work();
 
   const std::string name_;

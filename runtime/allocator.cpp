@@ -1,0 +1,299 @@
+// Small blocks come from slabs of one size class each; everything else from free ranges of the regions, best fit first,
+// merged with their neighbours when released. Invariant: the free ranges, the slabs and the live large blocks tile the
+// regions exactly.
+#include "runtime/allocator.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <set>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "fmt/format.h"
+#include "ir/log.h"
+#include "runtime/counters.h"
+
+namespace sheaf::runtime {
+namespace {
+
+constexpr std::int64_t kPage = 4 << 10;
+constexpr std::int64_t kHugePage = 2 << 20;
+constexpr std::int64_t kLargestSmall = 64 << 10;
+constexpr std::int64_t kSlab = 256 << 10;
+constexpr std::int64_t kLargestRequest = std::int64_t{1} << 46;
+constexpr int kStepsPerDoubling = 4;
+constexpr int kSmallClasses = 11 * kStepsPerDoubling;  // 64 B to 64 KB
+
+std::int64_t round_up(std::int64_t bytes, std::int64_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+std::int64_t floor_pow2(std::int64_t bytes) {
+  return static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(bytes)));
+}
+
+/// Sizes in use are few, so that released blocks fit later requests: four per doubling, multiples of 64.
+std::int64_t small_size(std::int64_t bytes) {
+  bytes = std::max<std::int64_t>(bytes, 64);
+  return round_up(bytes, std::max<std::int64_t>(floor_pow2(bytes) / kStepsPerDoubling, 64));
+}
+
+int small_class(std::int64_t size) {
+  const int doubling = static_cast<int>(std::bit_width(static_cast<std::uint64_t>(size))) - 7;  // 64 B: 0
+  const auto step = static_cast<int>((size - (std::int64_t{64} << doubling)) * kStepsPerDoubling >> (doubling + 6));
+  return doubling * kStepsPerDoubling + step;
+}
+
+/// Eight sizes per doubling, whole pages, and at most one huge page lost.
+std::int64_t large_size(std::int64_t bytes) {
+  return round_up(bytes, std::clamp(floor_pow2(bytes) / 8, kPage, kHugePage));
+}
+
+std::string human(std::int64_t bytes) {
+  constexpr std::array<const char*, 4> kUnits = {"B", "KiB", "MiB", "GiB"};
+  auto value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  while (value >= 1024 && unit + 1 < kUnits.size()) value /= 1024, ++unit;
+  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
+}
+
+/// 2 MB aligned and advised to use huge pages; null when the system has no more.
+std::byte* map_region(std::int64_t bytes) {
+  const std::int64_t mapped = bytes + kHugePage;
+  void* raw = mmap(nullptr, static_cast<std::size_t>(mapped), PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (raw == MAP_FAILED) return nullptr;
+  auto* begin = static_cast<std::byte*>(raw);
+  const std::int64_t before = -static_cast<std::int64_t>(std::bit_cast<std::uintptr_t>(begin)) & (kHugePage - 1);
+  if (before > 0) munmap(begin, static_cast<std::size_t>(before));
+  std::byte* base = begin + before;
+  if (before < kHugePage) munmap(base + bytes, static_cast<std::size_t>(kHugePage - before));
+  madvise(base, static_cast<std::size_t>(bytes), MADV_HUGEPAGE);  // a wish: kernels without it are only slower
+  return base;
+}
+
+}  // namespace
+
+struct Allocator::State {
+  struct Region {
+    std::int64_t bytes = 0;
+    std::int64_t touched = 0;  // [0, touched) has been handed out before
+  };
+  struct Live {
+    std::int64_t bytes = 0;
+    Loc made_at;
+  };
+  struct SmallClass {
+    std::vector<std::byte*> free;
+    std::byte* bump = nullptr;  // the rest of the newest slab
+    std::byte* end = nullptr;
+  };
+
+  Options options;
+  mutable std::mutex mutex;
+  AllocatorStats stats;
+  std::map<std::byte*, Region> regions;
+  std::map<std::byte*, std::int64_t> free_by_address;
+  std::set<std::pair<std::int64_t, std::byte*>> free_by_size;
+  std::array<SmallClass, kSmallClasses> small;
+  absl::flat_hash_map<std::byte*, Live> live_large;
+  std::int64_t small_in_use = 0;
+
+  std::byte* take_small(std::int64_t size);
+  std::byte* take_large(std::int64_t size);
+  bool add_region(std::int64_t size);
+  void add_free(std::byte* data, std::int64_t bytes);
+  void remove_free(std::map<std::byte*, std::int64_t>::iterator range);
+  void touch(std::byte* data, std::int64_t bytes);
+  std::int64_t largest_free() const { return free_by_size.empty() ? 0 : free_by_size.rbegin()->first; }
+  absl::Status out_of_memory(std::int64_t asked, Loc made_at) const;
+};
+
+std::byte* Allocator::State::take_small(std::int64_t size) {
+  SmallClass& blocks = small[small_class(size)];
+  if (!blocks.free.empty()) {
+    std::byte* data = blocks.free.back();
+    blocks.free.pop_back();
+    return data;
+  }
+  if (blocks.bump == blocks.end) {
+    std::int64_t slab = kSlab / size * size;
+    std::byte* data = take_large(round_up(slab, kPage));
+    if (!data) slab = size, data = take_large(round_up(slab, kPage));  // nearly full: one block at least
+    if (!data) return nullptr;
+    blocks.bump = data;
+    blocks.end = data + slab;
+  }
+  return std::exchange(blocks.bump, blocks.bump + size);
+}
+
+std::byte* Allocator::State::take_large(std::int64_t size) {
+  auto best = free_by_size.lower_bound({size, nullptr});
+  if (best == free_by_size.end()) {
+    if (!add_region(size)) return nullptr;
+    best = free_by_size.lower_bound({size, nullptr});
+  }
+  const auto [bytes, data] = *best;
+  remove_free(free_by_address.find(data));
+  if (bytes > size) add_free(data + size, bytes - size);
+  touch(data, size);
+  return data;
+}
+
+bool Allocator::State::add_region(std::int64_t size) {
+  const std::int64_t least = round_up(size, kHugePage);
+  std::int64_t bytes = std::max(least, round_up(options.region_bytes, kHugePage));
+  if (options.limit_bytes > 0) bytes = std::min(bytes, options.limit_bytes - stats.bytes_reserved);
+  bytes -= bytes % kHugePage;
+  if (bytes < least) return false;
+  std::byte* base = map_region(bytes);
+  if (!base) return false;
+  regions.emplace(base, Region{.bytes = bytes});
+  stats.bytes_reserved += bytes;
+  ++stats.regions;
+  add_free(base, bytes);
+  ir::log(ir::LogTopic::runtime, "new memory region of {}, {} reserved", human(bytes), human(stats.bytes_reserved));
+  return true;
+}
+
+/// Merges with free neighbours, but never over the border of a region: regions are told apart by `touched`.
+void Allocator::State::add_free(std::byte* data, std::int64_t bytes) {
+  const auto region = std::prev(regions.upper_bound(data));
+  auto next = free_by_address.lower_bound(data);
+  if (next != free_by_address.end() && next->first == data + bytes &&
+      next->first < region->first + region->second.bytes) {
+    bytes += next->second;
+    auto merged = next++;
+    remove_free(merged);
+  }
+  if (next != free_by_address.begin()) {
+    auto previous = std::prev(next);
+    if (previous->first + previous->second == data && previous->first >= region->first) {
+      data = previous->first;
+      bytes += previous->second;
+      remove_free(previous);
+    }
+  }
+  free_by_address.emplace(data, bytes);
+  free_by_size.emplace(bytes, data);
+}
+
+void Allocator::State::remove_free(std::map<std::byte*, std::int64_t>::iterator range) {
+  free_by_size.erase({range->second, range->first});
+  free_by_address.erase(range);
+}
+
+void Allocator::State::touch(std::byte* data, std::int64_t bytes) {
+  const auto it = std::prev(regions.upper_bound(data));
+  const std::int64_t end = data + bytes - it->first;
+  if (end <= it->second.touched) return;
+  stats.fresh_bytes += end - it->second.touched;
+  it->second.touched = end;
+}
+
+absl::Status Allocator::State::out_of_memory(std::int64_t asked, Loc made_at) const {
+  constexpr std::size_t kShown = 10;
+  std::string text = fmt::format("out of memory: {} asked{}; {} in use in {} blocks, {} reserved", human(asked),
+                                 made_at ? " at " + to_string(made_at) : "", human(stats.bytes_in_use), stats.blocks,
+                                 human(stats.bytes_reserved));
+  if (options.limit_bytes > 0) text += fmt::format(" of a limit of {}", human(options.limit_bytes));
+  text += fmt::format(", largest hole {}", human(largest_free()));
+  const std::int64_t unused = stats.bytes_reserved - stats.bytes_in_use;
+  if (unused >= asked) text += fmt::format(" ({} are free but in pieces)", human(unused));
+  std::vector<Live> live;
+  for (const auto& [data, block] : live_large) live.push_back(block);
+  std::sort(live.begin(), live.end(), [](const Live& a, const Live& b) {
+    return std::tuple(-a.bytes, to_string(a.made_at)) < std::tuple(-b.bytes, to_string(b.made_at));
+  });
+  if (live.size() > kShown) live.resize(kShown);
+  for (const Live& block : live)
+    text += fmt::format("\n  {} made at {}", human(block.bytes), to_string(block.made_at));
+  if (small_in_use > 0) text += fmt::format("\n  {} in blocks of at most 64 KiB", human(small_in_use));
+  return absl::ResourceExhaustedError(text);
+}
+
+Allocator::Allocator(Options options) : state_(std::make_unique<State>()) {
+  state_->options = options;
+  state_->stats.bytes_limit = options.limit_bytes;
+}
+
+Allocator::~Allocator() {
+  for (const auto& [base, region] : state_->regions) munmap(base, static_cast<std::size_t>(region.bytes));
+}
+
+absl::StatusOr<Block> Allocator::allocate(std::int64_t bytes, Loc made_at) {
+  State& s = *state_;
+  std::lock_guard lock(s.mutex);
+  if (bytes < 0 || bytes > kLargestRequest) return s.out_of_memory(bytes, made_at);
+  const bool is_small = bytes <= kLargestSmall;
+  const std::int64_t size = is_small ? small_size(bytes) : large_size(bytes);
+  std::byte* data = is_small ? s.take_small(size) : s.take_large(size);
+  if (!data) return s.out_of_memory(bytes, made_at);
+  if (is_small) s.small_in_use += size;
+  else s.live_large[data] = {size, made_at};
+  ++s.stats.blocks;
+  s.stats.bytes_in_use += size;
+  s.stats.peak_bytes = std::max(s.stats.peak_bytes, s.stats.bytes_in_use);
+  counters().bytes_allocated.fetch_add(size, std::memory_order_relaxed);
+  return Block{data, size};
+}
+
+void Allocator::release(Block block) {
+  if (!block.data) return;
+  State& s = *state_;
+  std::lock_guard lock(s.mutex);
+  --s.stats.blocks;
+  s.stats.bytes_in_use -= block.bytes;
+  if (block.bytes <= kLargestSmall) {
+    s.small_in_use -= block.bytes;
+    s.small[small_class(block.bytes)].free.push_back(block.data);
+    return;
+  }
+  s.live_large.erase(block.data);
+  s.add_free(block.data, block.bytes);
+}
+
+AllocatorStats Allocator::stats() const {
+  std::lock_guard lock(state_->mutex);
+  AllocatorStats stats = state_->stats;
+  stats.largest_free = state_->largest_free();
+  return stats;
+}
+
+absl::StatusOr<std::int64_t> parse_bytes(const std::string& text, std::int64_t total) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  const std::string unit = end;
+  double scale = 1;
+  if (unit == "K") scale = 1 << 10;
+  else if (unit == "M") scale = 1 << 20;
+  else if (unit == "G") scale = 1 << 30;
+  else if (unit == "%") scale = static_cast<double>(total) / 100;
+  else if (!unit.empty()) end = const_cast<char*>(text.c_str());
+  const double bytes = value * scale;
+  if (end == text.c_str() || !(bytes >= 1) || bytes > static_cast<double>(kLargestRequest))
+    return absl::InvalidArgumentError(fmt::format("'{}' is not a size: a number of bytes, or one with K, M, G or %", text));
+  return static_cast<std::int64_t>(bytes);
+}
+
+Allocator& Allocator::host() {
+  static Allocator* const allocator = [] {
+    Options options;
+    if (const char* text = std::getenv("SHEAF_MEMORY_LIMIT"); text && *text) {
+      const auto limit = parse_bytes(text, sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE));
+      if (limit.ok()) options.limit_bytes = *limit;
+      else ir::warn("SHEAF_MEMORY_LIMIT: " + std::string(limit.status().message()) + "; no limit is set");
+    }
+    return new Allocator(options);
+  }();
+  return *allocator;
+}
+
+}  // namespace sheaf::runtime

@@ -1,0 +1,191 @@
+// The transitions of docs/async.md. A buffer's memory is looked at only under its mutex; its bytes only by who holds a
+// pin or has waited.
+#include "runtime/buffer.h"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "fmt/format.h"
+#include "ir/check.h"
+#include "ir/log.h"
+#include "runtime/device.h"
+#include "runtime/fork.h"
+#include "runtime/spin.h"
+#include "runtime/thread_pool.h"
+
+namespace sheaf::runtime {
+namespace {
+
+constexpr std::uint32_t kPending = 0, kReady = 1, kError = 2;
+/// What one core copies in 4 us, at 8 GB/s.
+constexpr std::int64_t kCopyChunk = 32 << 10;
+constexpr std::int64_t kCopyPsPerByte = 125;
+
+void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) {
+  ThreadPool& pool = ThreadPool::global();
+  const std::int64_t chunks = (bytes + kCopyChunk - 1) / kCopyChunk;
+  pool.parallel_for(chunks, pool.grain(chunks, kCopyChunk * kCopyPsPerByte), [&](std::int64_t begin, std::int64_t end) {
+    const std::int64_t first = begin * kCopyChunk;
+    const std::int64_t last = std::min(end * kCopyChunk, bytes);
+    std::memcpy(to + first, from + first, static_cast<std::size_t>(last - first));
+  });
+}
+
+}  // namespace
+
+Completion::~Completion() {
+  if (state_.load(std::memory_order_acquire) == kError && !is_told_.load(std::memory_order_relaxed))
+    ir::warn(fmt::format("an error that no one read: {}", std::string(status_.message())));
+}
+
+void Completion::finish(absl::Status status) {
+  SHEAF_CHECK(is_pending());
+  const std::uint32_t state = status.ok() ? kReady : kError;
+  status_ = std::move(status);
+  state_.store(state, std::memory_order_release);
+  state_.notify_all();
+}
+
+absl::Status Completion::wait() {
+  if (is_pending()) {
+    if (absl::Status status = check_not_forked(); !status.ok()) return status;
+    wait_while_equal(state_, kPending);
+  }
+  if (state_.load(std::memory_order_acquire) == kReady) return absl::OkStatus();
+  is_told_.store(true, std::memory_order_relaxed);
+  return status_;
+}
+
+absl::Status Completion::peek() const {
+  return state_.load(std::memory_order_acquire) == kError ? status_ : absl::OkStatus();
+}
+
+void Storage::unpin() {
+  pins_.fetch_sub(1, std::memory_order_release);
+  pins_.notify_all();
+}
+
+void Storage::wait_for_pins(int pins) {
+  for (int now = this->pins(); now > pins; now = this->pins()) pins_.wait(now, std::memory_order_acquire);
+}
+
+bool Storage::begin_view() {
+  int views = views_.load(std::memory_order_relaxed);
+  while (views != kClaimed) {
+    if (views_.compare_exchange_weak(views, views + 1, std::memory_order_acquire)) return true;
+  }
+  return false;
+}
+
+bool Storage::claim() {
+  int none = 0;
+  return views_.compare_exchange_strong(none, kClaimed, std::memory_order_acquire);
+}
+
+Buffer::Buffer(Device& device, std::int64_t bytes, Loc made_at, std::shared_ptr<Storage> storage,
+               std::shared_ptr<Completion> completion)
+    : device_(device), bytes_(bytes), made_at_(made_at), completion_(std::move(completion)), storage_(std::move(storage)) {}
+
+absl::StatusOr<BufferPtr> Buffer::allocate(Device& device, std::int64_t bytes, Loc made_at,
+                                           std::shared_ptr<Completion> completion) {
+  absl::StatusOr<Block> block = device.allocator().allocate(bytes, made_at);
+  if (!block.ok()) return block.status();
+  auto storage = std::make_shared<Storage>(device.allocator(), *block);
+  return std::make_shared<Buffer>(device, bytes, made_at, std::move(storage), std::move(completion));
+}
+
+absl::StatusOr<BufferPtr> Buffer::from_host(Device& device, std::span<const std::byte> bytes, Loc made_at) {
+  absl::StatusOr<BufferPtr> buffer = allocate(device, std::ssize(bytes), made_at);
+  if (buffer.ok()) copy_bytes((*buffer)->storage_->data(), bytes.data(), std::ssize(bytes));
+  return buffer;
+}
+
+absl::StatusOr<BufferPtr> Buffer::failed(Device& device, std::int64_t bytes, absl::Status status, Loc made_at) {
+  SHEAF_CHECK(!status.ok());
+  auto completion = std::make_shared<Completion>();
+  completion->finish(std::move(status));
+  return allocate(device, bytes, made_at, std::move(completion));
+}
+
+bool Buffer::is_donated() const {
+  std::lock_guard lock(mutex_);
+  return storage_ == nullptr;
+}
+
+absl::Status Buffer::donated_error() const {
+  return absl::FailedPreconditionError(
+      fmt::format("this array{} was donated to {} and its memory is no longer its own",
+                  made_at_ ? ", made at " + to_string(made_at_) + "," : "", taker_));
+}
+
+absl::Status Buffer::wait() const {
+  {
+    std::lock_guard lock(mutex_);
+    if (!storage_) return donated_error();
+  }
+  return completion_ ? completion_->wait() : absl::OkStatus();
+}
+
+absl::StatusOr<Pin> Buffer::pin() const {
+  std::lock_guard lock(mutex_);
+  if (!storage_) return donated_error();
+  return Pin(storage_);
+}
+
+absl::StatusOr<std::shared_ptr<Storage>> Buffer::donate(std::string taker) {
+  std::lock_guard lock(mutex_);
+  if (!storage_) return donated_error();
+  taker_ = std::move(taker);
+  return std::exchange(storage_, nullptr);
+}
+
+/// The memory with a view on it. A claim lasts only until the memory has, or has not, been donated.
+absl::StatusOr<std::shared_ptr<Storage>> Buffer::storage_to_view() const {
+  for (;; std::this_thread::yield()) {
+    std::lock_guard lock(mutex_);
+    if (!storage_) return donated_error();
+    if (storage_->begin_view()) return storage_;
+  }
+}
+
+absl::StatusOr<std::shared_ptr<const std::byte>> Buffer::view() const {
+  absl::StatusOr<std::shared_ptr<Storage>> storage = storage_to_view();
+  if (!storage.ok()) return storage.status();
+  const std::byte* data = (*storage)->data();
+  std::shared_ptr<const std::byte> viewed(data,
+                                          [kept = *std::move(storage)](const std::byte*) { kept->end_view(); });
+  if (completion_) {
+    if (absl::Status status = completion_->wait(); !status.ok()) return status;
+  }
+  return viewed;
+}
+
+absl::Status Buffer::to_host(std::span<std::byte> to, std::int64_t offset) const {
+  SHEAF_CHECK(offset >= 0 && offset + std::ssize(to) <= bytes_);
+  absl::StatusOr<std::shared_ptr<const std::byte>> bytes = view();
+  if (!bytes.ok()) return bytes.status();
+  copy_bytes(to.data(), bytes->get() + offset, std::ssize(to));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<BufferPtr> Buffer::copy_to(Device& to, Loc made_at) const {
+  std::lock_guard lock(launch_mutex());
+  absl::StatusOr<Pin> from = pin();
+  if (!from.ok()) return from.status();
+  auto completion = std::make_shared<Completion>();
+  absl::StatusOr<BufferPtr> copy = allocate(to, bytes_, made_at, completion);
+  if (!copy.ok()) return copy;
+  auto run = [from = std::make_unique<Pin>(*std::move(from)), before = completion_, into = (*copy)->storage_, completion,
+              bytes = bytes_]() mutable {
+    absl::Status ready = before ? before->wait() : absl::OkStatus();
+    if (ready.ok()) copy_bytes(into->data(), from->storage()->data(), bytes);
+    from.reset();
+    completion->finish(std::move(ready));
+  };
+  if (absl::Status status = to.queue().push(std::move(run)); !status.ok()) return status;
+  return copy;
+}
+
+}  // namespace sheaf::runtime

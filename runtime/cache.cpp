@@ -1,0 +1,92 @@
+// Compilation, in the foreground on the pool and in the background on one thread.
+#include "runtime/cache.h"
+
+#include <cstdlib>
+#include <utility>
+
+#include "codegen/compiler.h"
+#include "fmt/format.h"
+#include "ir/check.h"
+#include "ir/log.h"
+#include "runtime/native_compiler.h"
+#include "runtime/thread_pool.h"
+
+namespace sheaf::runtime {
+namespace {
+
+/// Background requests never hold a caller back.
+constexpr int kBackgroundDepth = 1 << 20;
+
+/// The background thread must not be inside LLVM when LLVM's exit handlers run.
+void stop_background_at_exit() {
+  static std::once_flag once;
+  std::call_once(once, [] { std::atexit([] { KernelCache::global().stop_background(); }); });
+}
+
+}  // namespace
+
+KernelCache& KernelCache::global() {
+  static KernelCache* const cache = new KernelCache([](const codegen::KernelCode& code) -> absl::StatusOr<CompiledKernel> {
+    if (absl::Status status = codegen::open_compiler(); !status.ok()) return status;
+    stop_background_at_exit();
+    return compile_native(code);
+  });
+  return *cache;
+}
+
+KernelCache::KernelCache(KernelCompiler compiler)
+    : compiler_(std::move(compiler)), background_("sheaf-compile", kBackgroundDepth) {}
+
+std::vector<KernelPtr> KernelCache::get(std::span<const codegen::KernelCode> kernels) {
+  std::vector<KernelPtr> out;
+  std::lock_guard lock(mutex_);
+  for (const codegen::KernelCode& code : kernels) {
+    KernelPtr& kernel = kernels_[code.key];
+    if (!kernel) kernel = std::make_shared<Kernel>(code);
+    out.push_back(kernel);
+  }
+  return out;
+}
+
+absl::Status KernelCache::compile(Kernel& kernel) {
+  if (kernel.is_compiled()) return absl::OkStatus();
+  const auto compiled = compiled_.get_or_make(kernel.code().key, [&]() -> absl::StatusOr<CompiledKernelPtr> {
+    absl::StatusOr<CompiledKernel> made = compiler_(kernel.code());
+    if (!made.ok()) return made.status();
+    auto shared = std::make_shared<const CompiledKernel>(*std::move(made));
+    kernel.set_compiled(shared);
+    return shared;
+  });
+  return compiled.status();
+}
+
+absl::Status KernelCache::compile(std::span<const KernelPtr> kernels) {
+  std::vector<Kernel*> missing;
+  for (const KernelPtr& kernel : kernels) {
+    if (!kernel->is_compiled()) missing.push_back(kernel.get());
+  }
+  std::vector<absl::Status> statuses(missing.size());
+  ThreadPool::global().parallel_for(std::ssize(missing), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) statuses[i] = compile(*missing[i]);
+  });
+  for (absl::Status& status : statuses) {
+    if (!status.ok()) return std::move(status);
+  }
+  return absl::OkStatus();
+}
+
+void KernelCache::compile_in_background(const KernelPtr& kernel) {
+  if (!kernel->claim_compilation()) return;
+  const absl::Status pushed = background_.push([this, kernel] {
+    const absl::Status status = compile(*kernel);
+    if (!status.ok())
+      ir::warn(fmt::format("{} stays interpreted: {}", kernel->code().name, std::string(status.message())));
+  });
+  if (!pushed.ok()) ir::log(ir::LogTopic::compile, "no background compilation: {}", std::string(pushed.message()));
+}
+
+void KernelCache::wait_for_background() { (void)background_.drain(); }
+
+void KernelCache::stop_background() { background_.stop(); }
+
+}  // namespace sheaf::runtime

@@ -1,0 +1,175 @@
+// Loading and dispatch. Everything that can fail at dispatch comes before the first donation, so a refused run changes
+// nothing.
+#include "runtime/executable.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "fmt/format.h"
+#include "ir/log.h"
+#include "runtime/counters.h"
+#include "runtime/device.h"
+#include "runtime/execution.h"
+#include "runtime/fork.h"
+#include "runtime/thread_pool.h"
+
+namespace sheaf::runtime {
+
+Executable::Executable(codegen::Program program, LoadOptions options)
+    : program_(std::move(program)),
+      options_(options),
+      cache_(options.cache ? *options.cache : KernelCache::global()),
+      kernels_(cache_.get(program_.kernels)) {
+  for (const codegen::Step& step : program_.steps) {
+    if (__builtin_add_overflow(work_ps_, kernels_[step.kernel]->work_ps(), &work_ps_)) work_ps_ = INT64_MAX;
+  }
+}
+
+absl::StatusOr<ExecutablePtr> Executable::load(codegen::Program program, LoadOptions options) {
+  std::shared_ptr<Executable> executable(new Executable(std::move(program), options));
+  if (absl::Status status = executable->load_constants(); !status.ok()) return status;
+  const bool is_tiny = executable->work_ps_ <= options.interpret_below_ps;
+  if (options.tier == Tier::compiled || (options.tier == Tier::automatic && !is_tiny)) {
+    if (absl::Status status = executable->cache_.compile(executable->kernels_); !status.ok()) return status;
+  }
+  ir::log(ir::LogTopic::runtime, "loaded {}: {} kernels, {} steps, {} bytes of arena, {} us of work",
+          executable->program_.name, executable->kernels_.size(), executable->program_.steps.size(),
+          executable->program_.arena_bytes, executable->work_ps_ / 1'000'000);
+  return executable;
+}
+
+absl::Status Executable::load_constants() {
+  for (const codegen::Constant& constant : program_.constants) {
+    absl::StatusOr<Block> block = Allocator::host().allocate(std::ssize(constant.data), Loc{});
+    if (!block.ok()) return block.status();
+    if (!constant.data.empty()) std::memcpy(block->data, constant.data.data(), constant.data.size());
+    constants_.push_back(std::make_unique<Storage>(Allocator::host(), *block));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Executable::check_inputs(const Device& device, std::span<const BufferPtr> inputs,
+                                      const RunOptions& options) const {
+  if (absl::Status status = check_not_forked(); !status.ok()) return status;
+  if (inputs.size() != program_.inputs.size() || (!options.donated.empty() && options.donated.size() != inputs.size()))
+    return absl::InvalidArgumentError(fmt::format("{} takes {} inputs, {} were given", program_.name,
+                                                  program_.inputs.size(), inputs.size()));
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i]->bytes() != program_.inputs[i].bytes())
+      return absl::InvalidArgumentError(fmt::format("input {} of {} is {} bytes, {} has {}", i, program_.name,
+                                                    inputs[i]->bytes(), ir::to_string(program_.inputs[i]),
+                                                    program_.inputs[i].bytes()));
+    if (&inputs[i]->device() != &device)
+      return absl::InvalidArgumentError(fmt::format("input {} of {} is on {}, the run is on {}", i, program_.name,
+                                                    inputs[i]->device().name(), device.name()));
+  }
+  return absl::OkStatus();
+}
+
+namespace {
+
+bool is_donated(const RunOptions& options, int input) { return !options.donated.empty() && options.donated[input]; }
+
+/// The memory of a donated input may be overwritten unless another input reads it too.
+bool is_only_use(std::span<const Pin> inputs, int input) {
+  return std::ranges::count(inputs, inputs[input].storage(), &Pin::storage) == 1;
+}
+
+/// Storage claimed for outputs, given back if the dispatch fails before the donation.
+class Claims {
+ public:
+  ~Claims() {
+    for (Storage* storage : claimed_) storage->end_claim();
+  }
+  bool take(Storage* storage) {
+    if (!storage->claim()) return false;
+    claimed_.push_back(storage);
+    return true;
+  }
+
+ private:
+  std::vector<Storage*> claimed_;
+};
+
+}  // namespace
+
+/// Small work whose inputs are all there is done by the caller; the interpreter's work counts for what it is.
+bool Executable::runs_inline(const Execution& execution) const {
+  if (work_ps_ >= kSerialPs) return false;
+  const bool is_compiled = std::ranges::all_of(kernels_, &Kernel::is_compiled, &KernelPtr::operator*);
+  if (!is_compiled && work_ps_ * kInterpreterSlowdown >= kSerialPs) return false;
+  return std::ranges::none_of(execution.waits, &Completion::is_pending, &std::shared_ptr<Completion>::operator*) &&
+         std::ranges::all_of(execution.taken, [](const Storage* storage) { return storage->pins() == 1; });
+}
+
+absl::StatusOr<std::vector<BufferPtr>> Executable::run(Device& device, std::span<const BufferPtr> inputs,
+                                                       const RunOptions& options) const {
+  if (absl::Status status = check_inputs(device, inputs, options); !status.ok()) return status;
+  auto execution = std::make_unique<Execution>(shared_from_this(), device, options.loc);
+  std::vector<BufferPtr> outputs;
+  std::unique_lock launch(launch_mutex());
+
+  for (const BufferPtr& input : inputs) {
+    absl::StatusOr<Pin> pin = input->pin();
+    if (!pin.ok()) return pin.status();
+    execution->inputs.push_back(*std::move(pin));
+    if (input->completion()) execution->waits.push_back(input->completion());
+  }
+  {
+    Claims claims;
+    for (int o = 0; o < std::ssize(program_.outputs); ++o) {
+      const int from = program_.alias.empty() ? -1 : program_.alias[o];
+      const std::int64_t bytes = program_.outputs[o].bytes();
+      std::shared_ptr<Storage> storage;
+      if (from >= 0 && is_donated(options, from) && is_only_use(execution->inputs, from) &&
+          claims.take(execution->inputs[from].storage().get())) {
+        storage = execution->inputs[from].storage();
+        execution->taken.push_back(storage.get());
+        execution->copied_from.push_back(-1);
+      } else {
+        absl::StatusOr<Block> block = device.allocator().allocate(bytes, options.loc);
+        if (!block.ok()) return block.status();
+        storage = std::make_shared<Storage>(device.allocator(), *block);
+        execution->copied_from.push_back(from);
+      }
+      outputs.push_back(std::make_shared<Buffer>(device, bytes, options.loc, storage, execution->completion));
+      execution->outputs.push_back(std::move(storage));
+    }
+    for (int i = 0; i < std::ssize(inputs); ++i) {
+      // A buffer that is given twice is already donated the second time.
+      if (is_donated(options, i) && !inputs[i]->is_donated())
+        (void)inputs[i]->donate(fmt::format("{} at {}", program_.name, to_string(options.loc)));
+    }
+  }
+  if (runs_inline(*execution)) {
+    launch.unlock();
+    counters().executions_inline.fetch_add(1, std::memory_order_relaxed);
+    execute(*execution);
+    return outputs;
+  }
+  std::shared_ptr<Completion> completion = execution->completion;
+  absl::Status pushed = device.queue().push([execution = std::move(execution)] { execution->executable->execute(*execution); });
+  if (!pushed.ok()) completion->finish(std::move(pushed));
+  return outputs;
+}
+
+absl::Status Executable::warm(Device& device) const {
+  if (absl::Status status = check_not_forked(); !status.ok()) return status;
+  if (options_.tier != Tier::interpreted) {
+    if (absl::Status status = cache_.compile(kernels_); !status.ok()) return status;
+  }
+  std::vector<std::unique_ptr<Storage>> touched;  // held together, as a run holds them
+  std::vector<std::int64_t> sizes = {program_.arena_bytes};
+  for (const ir::Type& output : program_.outputs) sizes.push_back(output.bytes());
+  for (const std::int64_t bytes : sizes) {
+    absl::StatusOr<Block> block = device.allocator().allocate(bytes, Loc{});
+    if (!block.ok()) return block.status();
+    touched.push_back(std::make_unique<Storage>(device.allocator(), *block));
+    std::memset(block->data, 0, static_cast<std::size_t>(block->bytes));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace sheaf::runtime

@@ -1,0 +1,101 @@
+// How one kernel runs: phase after phase, each cut into chunks by its estimated work.
+#include "runtime/kernel.h"
+
+#include <bit>
+#include <new>
+#include <utility>
+
+#include "ir/check.h"
+#include "runtime/allocator.h"
+#include "runtime/counters.h"
+#include "runtime/scratch.h"
+#include "runtime/thread_pool.h"
+
+namespace sheaf::runtime {
+namespace {
+
+std::int64_t total_work_ps(const codegen::KernelCode& code) {
+  std::int64_t total = 0;
+  for (const codegen::Phase& phase : code.phases) {
+    std::int64_t work = 0;
+    if (__builtin_mul_overflow(phase.extent, phase.unit_ps, &work) || __builtin_add_overflow(total, work, &total))
+      return INT64_MAX;
+  }
+  return total;
+}
+
+class ThreadScratch {
+ public:
+  ~ThreadScratch() { Allocator::host().release(block_); }
+  std::byte* get(std::int64_t bytes) {
+    if (bytes <= block_.bytes) return block_.data;
+    Allocator::host().release(std::exchange(block_, {}));
+    // A power of two, so that a few growing requests do not leave a trail of sizes.
+    const auto size = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(bytes)));
+    absl::StatusOr<Block> block = Allocator::host().allocate(size, Loc{});
+    if (!block.ok()) throw std::bad_alloc();
+    block_ = *block;
+    return block_.data;
+  }
+
+ private:
+  Block block_;
+};
+
+/// Calls `run(begin, end, scratch)` for all units of `phase`.
+template <class Run>
+void run_phase(const codegen::Phase& phase, std::int64_t unit_ps, Run&& run) {
+  ThreadPool& pool = ThreadPool::global();
+  pool.parallel_for(phase.extent, pool.grain(phase.extent, unit_ps), [&](std::int64_t begin, std::int64_t end) {
+    run(begin, end, phase.scratch_bytes > 0 ? thread_scratch(phase.scratch_bytes) : nullptr);
+  });
+}
+
+}  // namespace
+
+std::byte* thread_scratch(std::int64_t bytes) {
+  thread_local ThreadScratch scratch;
+  return scratch.get(bytes);
+}
+
+Kernel::Kernel(codegen::KernelCode code) : code_(std::move(code)), work_ps_(total_work_ps(code_)) {}
+
+void Kernel::set_compiled(CompiledKernelPtr compiled) {
+  SHEAF_CHECK(compiled->phases.size() == code_.phases.size(), code_.name);
+  compiled_ = std::move(compiled);
+  ready_.store(compiled_.get(), std::memory_order_release);
+}
+
+void Kernel::run(void* const* buffers) {
+  counters().launches.fetch_add(1, std::memory_order_relaxed);
+  const CompiledKernel* compiled = ready_.load(std::memory_order_acquire);
+  if (!compiled) return run_interpreted(buffers);
+  for (std::size_t i = 0; i < code_.phases.size(); ++i) {
+    const codegen::KernelFunction function = compiled->phases[i];
+    run_phase(code_.phases[i], code_.phases[i].unit_ps,
+              [&](std::int64_t begin, std::int64_t end, std::byte* scratch) { function(buffers, begin, end, scratch); });
+  }
+}
+
+void Kernel::run_interpreted(void* const* buffers) {
+  counters().interpreted_launches.fetch_add(1, std::memory_order_relaxed);
+  interpreted_runs_.fetch_add(1, std::memory_order_relaxed);
+  const kir::Interpreter& kir = interpreter();
+  if (code_.kir->contract) return kir.run(buffers);
+  for (int i = 0; i < std::ssize(code_.phases); ++i) {
+    const codegen::Phase& phase = code_.phases[i];
+    run_phase(phase, phase.unit_ps * kInterpreterSlowdown, [&](std::int64_t begin, std::int64_t end, std::byte* scratch) {
+      kir.run(i, buffers, begin, end, scratch);
+    });
+  }
+}
+
+const kir::Interpreter& Kernel::interpreter() {
+  std::call_once(interpreter_once_, [&] {
+    SHEAF_CHECK(code_.kir != nullptr, code_.name);
+    interpreter_ = std::make_unique<const kir::Interpreter>(*code_.kir);
+  });
+  return *interpreter_;
+}
+
+}  // namespace sheaf::runtime

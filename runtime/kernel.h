@@ -1,0 +1,61 @@
+// A kernel in the process: its KIR, and its machine code once that exists. Invariant: `run` gives the same bits through
+// the interpreter and through machine code, so the switch from one to the other may happen between any two runs.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "codegen/kir/interp.h"
+#include "codegen/native_code.h"
+#include "codegen/program.h"
+
+namespace sheaf::runtime {
+
+/// Machine code of a kernel, one entry per phase; `owner` keeps the code mapped.
+struct CompiledKernel {
+  std::vector<codegen::KernelFunction> phases;
+  std::shared_ptr<const void> owner;
+};
+using CompiledKernelPtr = std::shared_ptr<const CompiledKernel>;
+
+/// The interpreter takes about this many times as long as machine code.
+inline constexpr std::int64_t kInterpreterSlowdown = 100;
+
+class Kernel {
+ public:
+  explicit Kernel(codegen::KernelCode code);
+
+  const codegen::KernelCode& code() const { return code_; }
+  /// The estimated work of one run of the machine code on one core.
+  std::int64_t work_ps() const { return work_ps_; }
+  bool is_compiled() const { return ready_.load(std::memory_order_acquire) != nullptr; }
+  void set_compiled(CompiledKernelPtr compiled);
+  /// True once: whoever gets it has the kernel compiled.
+  bool claim_compilation() { return !is_claimed_.exchange(true, std::memory_order_relaxed); }
+  /// How often the interpreter ran it.
+  int interpreted_runs() const { return interpreted_runs_.load(std::memory_order_relaxed); }
+
+  /// Runs all phases on the pool, or on this thread where that is quicker. Throws what the interpreter throws, and
+  /// std::bad_alloc where there is no memory for scratch.
+  void run(void* const* buffers);
+
+ private:
+  void run_interpreted(void* const* buffers);
+  const kir::Interpreter& interpreter();
+
+  const codegen::KernelCode code_;
+  const std::int64_t work_ps_;
+  std::once_flag interpreter_once_;
+  std::unique_ptr<const kir::Interpreter> interpreter_;
+  CompiledKernelPtr compiled_;                     // written once, before ready_
+  std::atomic<const CompiledKernel*> ready_{nullptr};
+  std::atomic<bool> is_claimed_{false};
+  std::atomic<int> interpreted_runs_{0};
+};
+using KernelPtr = std::shared_ptr<Kernel>;
+
+}  // namespace sheaf::runtime

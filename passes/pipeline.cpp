@@ -1,0 +1,89 @@
+// The table of contents of the compiler: a traced Function goes in at the top, a Plan comes out at the bottom. Each
+// stage says why it stands where it does; the lines between say what holds from there on.
+#include "passes/pipeline.h"
+
+#include <cstdlib>
+
+#include "ir/check.h"
+#include "ir/verify.h"
+#include "passes/fuse.h"
+#include "passes/simplify.h"
+#include "passes/transforms.h"
+
+namespace sheaf::passes {
+
+using namespace ir;
+
+namespace {
+
+struct Stage {
+  std::string_view name;
+  std::string_view why;
+  FunctionRef (*run)(const FunctionRef&);
+};
+
+FunctionRef drop_dead(const FunctionRef& f) {
+  const Dce d = dce(f, std::vector<bool>(f->results().size(), true));
+  if (d.function == f || d.function->params().size() == f->params().size()) return d.function;
+  return f;  // a caller passes every parameter; unread ones stay
+}
+
+constexpr Stage kStages[] = {
+    // Differentiation and batching are done: the tracer applied them as it met them. Calls, which let them transform
+    // equal layers once, have served their purpose.
+    {"inline", "calls become their bodies, so that everything below sees one flat program", inline_calls},
+
+    // Beyond this point there are no calls.
+
+    {"fold", "elementwise work on constants is done now; it feeds the rules of simplify", fold},
+    {"simplify", "local equations: fewer and simpler operations, shape changes merged", simplify},
+    {"cse", "what simplify made equal becomes one", cse},
+    {"dce", "what nobody reads any more goes", drop_dead},
+
+    // Beyond this point the program is minimal; no later stage removes or rewrites arithmetic.
+
+    {"fuse", "equations into groups, one kernel each; order of kernels is the order of the program", fuse},
+
+    // Beyond this point every equation is a kernel or a dense constant, and is never regrouped.
+};
+
+bool verifies() {
+  static const bool on = [] {
+    const char* env = std::getenv("SHEAF_VERIFY");
+#ifdef NDEBUG
+    return env && *env == '1';
+#else
+    return !env || *env != '0';
+#endif
+  }();
+  return on;
+}
+
+void check(const FunctionRef& f, std::string_view stage) {
+  const absl::Status s = verify(*f);
+  SHEAF_CHECK(s.ok(), "after " + std::string(stage) + ": " + std::string(s.message()));
+}
+
+}  // namespace
+
+Plan run_pipeline(const FunctionRef& traced, const PipelineOptions& options) {
+  int number = 0;
+  const auto done = [&](std::string_view name, const FunctionRef& f) {
+    if (verifies()) check(f, name);
+    if (options.observe) options.observe(number, name, f);
+    ++number;
+  };
+  FunctionRef f = traced;
+  done("traced", f);
+  for (const Stage& stage : kStages) {
+    f = stage.run(f);
+    done(stage.name, f);
+  }
+  // Buffers come last: which of two values can share one depends on the order of the kernels alone.
+  Memory memory = assign_memory(f, options.donated);
+  done("memory", memory.function);
+  if (!verifies()) check(memory.function, "memory");  // the border to codegen is always checked
+  return {.function = std::move(memory.function), .arena_bytes = memory.arena_bytes, .alias = std::move(memory.alias)};
+}
+
+}  // namespace sheaf::passes

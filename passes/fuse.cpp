@@ -308,7 +308,7 @@ class Fusion {
 
 // The region of one kernel under construction: members, the free values they read, and parameters for everything else.
 struct Fusion::Body {
-  Body(const Fusion& fusion, int index) : fusion(fusion), index(index), b("body") {}
+  Body(const Fusion& of, int group) : fusion(of), index(group), b("body") {}
 
   Value read(Value v) {
     if (auto it = map.find(v); it != map.end()) return it->second;

@@ -57,6 +57,7 @@ class PhaseBuilder {
   DType dtype(ValueId value) const { return phase_.values[value]; }
   bool is_true(ValueId value) const { return value < 0 || constant_bits(value) == std::uint64_t{1}; }
   std::optional<std::uint64_t> constant_bits(ValueId value) const;
+  int num_params() const { return static_cast<int>(read_only_.size()); }
   Phase finish(std::int64_t unit_ps);
 
  private:

@@ -1,0 +1,228 @@
+// Map: a loop nest over the result's dims, as few as the index maps allow, innermost a vector loop. Where an operand
+// runs along another dim than the result does, both dims are tiled, so that every cache line read is used up.
+#include <algorithm>
+
+#include "codegen/kir/estimate.h"
+#include "codegen/kir/templates/template.h"
+#include "ir/check.h"
+
+namespace sheaf::kir {
+namespace {
+
+/// One loop of the nest: a run of adjacent logical dims, read as one index.
+struct Loop {
+  Shape dims;
+  std::int64_t extent = 1;
+  std::int64_t block = 1;   // iterations inside a unit; the rest are units
+  std::int64_t blocks() const { return (extent + block - 1) / block; }
+};
+
+void collect(const Block& block, std::vector<Index>& indices) {
+  for (const Stmt& s : block) {
+    if (const auto* let = std::get_if<Let>(&s)) {
+      if (const auto* load = std::get_if<Load>(&let->expr)) indices.push_back(load->index);
+      if (const auto* value = std::get_if<IndexValue>(&let->expr)) indices.push_back(value->index);
+      if (const auto* range = std::get_if<InRange>(&let->expr)) indices.push_back(range->index);
+    } else if (const auto* store = std::get_if<Store>(&s)) {
+      indices.push_back(store->index);
+    } else if (const auto* loop = std::get_if<For>(&s)) {
+      collect(loop->body, indices);
+    }
+  }
+}
+
+int count_divisions(const IndexPool& pool, Index index) {
+  int count = 0;
+  for (const Term& t : pool.terms(index)) {
+    const Atom& a = pool.atom(t.atom);
+    if (a.operand.node >= 0) count += 1 + count_divisions(pool, a.operand);
+  }
+  return count;
+}
+
+/// Reads everything before storing anything: a result may share memory with an operand.
+void emit_body(PhaseBuilder& b, const KernelBuilder& k, const std::vector<Target>& targets, const Position& position) {
+  Reader reader(b, k.group(), k.buffers);
+  std::vector<ValueId> values;
+  for (const Target& t : targets) values.push_back(reader.read(t.node, position));
+  SHEAF_CHECK(reader.ok(), "map over a value that is in no buffer yet");
+  for (std::size_t i = 0; i < targets.size(); ++i) {
+    b.store(targets[i].buffer, flatten(b.indices(), position, k.group().dims(targets[i].node)), values[i]);
+  }
+}
+
+Position positions(IndexPool& pool, const std::vector<Loop>& loops, const std::vector<Index>& at) {
+  Position position;
+  for (std::size_t i = 0; i < loops.size(); ++i) {
+    for (Index p : unflatten(pool, at[i], loops[i].dims)) position.push_back(p);
+  }
+  return position;
+}
+
+/// The nest with every loop whole, in one unit: what its index maps look like, and what it costs.
+Phase sketch(const KernelBuilder& k, const std::vector<Target>& targets, const std::vector<Loop>& loops) {
+  PhaseBuilder b = k.begin_phase(1);
+  std::vector<Index> at;
+  for (std::size_t i = 0; i < loops.size(); ++i) {
+    at.push_back(b.axis(b.begin_for("i", loops[i].extent, i + 1 == loops.size() ? LoopKind::vector : LoopKind::serial)));
+  }
+  emit_body(b, k, targets, positions(b.indices(), loops, at));
+  for (std::size_t i = 0; i < loops.size(); ++i) b.end();
+  return KernelBuilder::sketch(b);
+}
+
+/// Whether the axes of loops i and i + 1 may run as one: no index map gets a division it did not have.
+bool try_merge(IndexPool& pool, std::vector<Index>& indices, AxisId outer, AxisId inner, std::int64_t outer_extent,
+               std::int64_t inner_extent, AxisId merged) {
+  const Index both = pool.axis(merged, outer_extent * inner_extent);
+  std::vector<Index> replaced;
+  for (Index index : indices) {
+    replaced.push_back(pool.substitute(index, [&](const Atom& a) -> std::optional<Index> {
+      if (a.kind != Atom::Kind::axis) return std::nullopt;
+      if (a.id == outer) return pool.floor_div(both, inner_extent);
+      if (a.id == inner) return pool.mod(both, inner_extent);
+      return std::nullopt;
+    }));
+    if (count_divisions(pool, replaced.back()) > count_divisions(pool, index)) return false;
+  }
+  indices = std::move(replaced);
+  return true;
+}
+
+std::vector<Loop> collapse(const KernelBuilder& k, const std::vector<Target>& targets) {
+  std::vector<Loop> loops;
+  for (std::int64_t extent : k.group().dims(targets[0].node)) loops.push_back({{extent}, extent});
+  if (loops.empty()) return loops;
+  Phase phase = sketch(k, targets, loops);
+  std::vector<Index> indices;
+  collect(phase.body, indices);
+  std::vector<AxisId> axes;
+  for (std::size_t i = 0; i < loops.size(); ++i) axes.push_back(static_cast<AxisId>(i) + 1);
+  AxisId next_axis = static_cast<AxisId>(phase.axes.size());
+  for (std::size_t i = loops.size() - 1; i-- > 0;) {
+    if (!try_merge(phase.indices, indices, axes[i], axes[i + 1], loops[i].extent, loops[i + 1].extent, next_axis)) {
+      continue;
+    }
+    loops[i].dims.insert(loops[i].dims.end(), loops[i + 1].dims.begin(), loops[i + 1].dims.end());
+    loops[i].extent *= loops[i + 1].extent;
+    axes[i] = next_axis++;
+    loops.erase(loops.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+    axes.erase(axes.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+  }
+  return loops;
+}
+
+/// A vector loop this short wastes its lanes: better to gather along two dims at once.
+constexpr std::int64_t kShortestVector = 4;
+/// Square tiles of this edge; 64 f32 lines of 64 bytes each way stay in the first-level cache.
+constexpr std::int64_t kTile = 64;
+
+void widen_innermost(std::vector<Loop>& loops) {
+  while (loops.size() > 1 && loops.back().extent < kShortestVector) {
+    Loop& outer = loops[loops.size() - 2];
+    outer.dims.insert(outer.dims.end(), loops.back().dims.begin(), loops.back().dims.end());
+    outer.extent *= loops.back().extent;
+    loops.pop_back();
+  }
+}
+
+/// The loop along which some load runs contiguously while it strides along the innermost one, or -1.
+int transposed_loop(const Phase& phase, std::size_t num_loops) {
+  std::vector<Index> indices;
+  collect(phase.body, indices);
+  const AxisId inner = static_cast<AxisId>(num_loops);
+  for (Index index : indices) {
+    const auto along_inner = phase.indices.stride(index, inner);
+    if (!along_inner || *along_inner == 0 || *along_inner == 1) continue;
+    for (AxisId axis = 1; axis < inner; ++axis) {
+      if (phase.indices.stride(index, axis) == 1 && phase.axes[axis].extent >= 8) return axis - 1;
+    }
+  }
+  return -1;
+}
+
+void choose_blocks(std::vector<Loop>& loops, double element_ps, double total_ps) {
+  std::int64_t wanted = total_ps <= kSerialPs ? INT64_MAX : static_cast<std::int64_t>(kUnitPs / std::max(element_ps, 1.0));
+  wanted = std::max<std::int64_t>(wanted, 256);
+  for (std::size_t i = loops.size(); i-- > 0;) {
+    Loop& l = loops[i];
+    const bool is_vector = i + 1 == loops.size();
+    l.block = std::clamp<std::int64_t>(wanted, 1, l.extent);
+    if (l.block < l.extent) {
+      l.block = (l.extent + l.blocks() - 1) / l.blocks();  // even units
+      if (is_vector) l.block = std::min(l.extent, (l.block + kLanes - 1) / kLanes * kLanes);
+    }
+    wanted = l.block < l.extent ? 1 : wanted / l.extent;
+  }
+}
+
+class Nest {
+ public:
+  Nest(PhaseBuilder& b, const KernelBuilder& k, const std::vector<Target>& targets, const std::vector<Loop>& loops)
+      : b_(b), k_(k), targets_(targets), loops_(loops) {
+    Shape blocks;
+    for (const Loop& l : loops) blocks.push_back(l.blocks());
+    unit_ = unflatten(b.indices(), b.unit(), blocks);
+  }
+
+  void emit(std::size_t i) {
+    if (i == loops_.size()) return emit_body(b_, k_, targets_, positions(b_.indices(), loops_, at_));
+    const Loop& l = loops_[i];
+    const std::int64_t last = l.blocks() - 1, rest = l.extent - last * l.block;
+    if (rest == l.block) return emit_loop(i, l.block);
+    b_.begin_if(b_.in_range(unit_[i], 0, last));
+    emit_loop(i, l.block);
+    b_.end();
+    b_.begin_if(b_.in_range(unit_[i], last, last + 1));
+    emit_loop(i, rest);
+    b_.end();
+  }
+
+ private:
+  void emit_loop(std::size_t i, std::int64_t extent) {
+    IndexPool& pool = b_.indices();
+    const Index base = pool.scale(unit_[i], loops_[i].block);
+    if (extent == 1) {
+      at_.push_back(base);
+      emit(i + 1);
+    } else {
+      const bool is_vector = i + 1 == loops_.size();
+      const AxisId axis = b_.begin_for("i", extent, is_vector ? LoopKind::vector : LoopKind::serial);
+      at_.push_back(pool.add(base, b_.axis(axis)));
+      emit(i + 1);
+      b_.end();
+    }
+    at_.pop_back();
+  }
+
+  PhaseBuilder& b_;
+  const KernelBuilder& k_;
+  const std::vector<Target>& targets_;
+  const std::vector<Loop>& loops_;
+  Position unit_;
+  std::vector<Index> at_;
+};
+
+}  // namespace
+
+void map_template(KernelBuilder& k, const std::vector<Target>& targets) {
+  const std::int64_t count = k.group().nodes[targets[0].node].type.num_elements();
+  if (count == 0) return;
+  std::vector<Loop> loops = collapse(k, targets);
+  widen_innermost(loops);
+  const Phase plan = sketch(k, targets, loops);
+  const auto total_ps = static_cast<double>(estimate_unit_ps(plan));
+  choose_blocks(loops, total_ps / static_cast<double>(count), total_ps);
+  if (const int other = transposed_loop(plan, loops.size()); other >= 0) {
+    for (std::size_t i = 0; i < loops.size(); ++i) loops[i].block = 1;
+    loops[other].block = std::min(kTile, loops[other].extent);
+    loops.back().block = std::min(kTile, loops.back().extent);
+  }
+  std::int64_t units = 1;
+  for (const Loop& l : loops) units *= l.blocks();
+  PhaseBuilder b = k.begin_phase(units);
+  Nest(b, k, targets, loops).emit(0);
+  k.end_phase(b);
+}
+
+}  // namespace sheaf::kir

@@ -1,0 +1,262 @@
+// Reduce: along the innermost dim, lanes run over reduced elements ("row"); otherwise they run over kept elements, with
+// the 64 lanes of the numeric contract as rows of scratch ("column"). Either way the order of combination is the same.
+#include <algorithm>
+
+#include "codegen/kir/estimate.h"
+#include "codegen/kir/reduction.h"
+#include "codegen/kir/templates/template.h"
+#include "ir/check.h"
+
+namespace sheaf::kir {
+namespace {
+
+/// Columns that one unit accumulates: 64 lanes of 64 f32 columns are 16 KB of scratch.
+constexpr std::int64_t kColumns = 64;
+/// With this many kept elements there is work for all threads without splitting any one reduction.
+constexpr std::int64_t kManyRows = 64;
+
+class ReduceTemplate {
+ public:
+  ReduceTemplate(KernelBuilder& k, Target target)
+      : k_(k), target_(target), from_(k.group().nodes[target.node].operands[0]),
+        reduction_(reduction_of(k.group(), target.node)),
+        dims_(k.group().dims(from_), reduced_dims_of(k.group(), target.node)) {
+    // The trailing kept dims are the columns.
+    for (std::size_t d = dims_.is_reduced.size(); d-- > 0 && !dims_.is_reduced[d];) {
+      columns_ *= k.group().dims(from_)[d];
+    }
+    outer_ = dims_.kept_count / std::max<std::int64_t>(columns_, 1);
+    leaves_ = count_leaves(dims_.reduced_count);
+    splits_leaves_ = leaves_ > 1 && outer_ * ((columns_ + kColumns - 1) / kColumns) < kManyRows;
+  }
+
+  void emit() {
+    if (dims_.kept_count == 0) return;
+    if (splits_leaves_) {
+      for (DType part : reduction_.parts) totals_.push_back(k_.temporary(part, dims_.kept_count * leaves_));
+    }
+    if (columns_ > 1) {
+      emit_columns();
+    } else if (splits_leaves_) {
+      emit_leaves();
+    } else {
+      emit_rows();
+    }
+    if (splits_leaves_) emit_totals();
+  }
+
+ private:
+  /// What element `flat` of the reduced dims contributes to kept element `kept` (row-major).
+  State element(PhaseBuilder& b, Index kept, Index flat) const {
+    IndexPool& pool = b.indices();
+    Reader reader(b, k_.group(), k_.buffers);
+    const Position at = dims_.position(unflatten(pool, kept, dims_.kept), unflatten(pool, flat, dims_.reduced));
+    const ValueId value = reader.read(from_, at);
+    SHEAF_CHECK(reader.ok(), "reduce over a value that is in no buffer yet");
+    State state{b.convert(value, reduction_.parts[0])};
+    if (reduction_.parts.size() > 1) state.push_back(b.index_value(flat, reduction_.parts[1]));
+    return state;
+  }
+
+  void store_result(PhaseBuilder& b, Index kept, const State& state) const {
+    // An index reduction's result is its index.
+    b.store(target_.buffer, kept, b.convert(state.back(), k_.group().dtype(target_.node)));
+  }
+
+  double row_ps() const {
+    PhaseBuilder b = k_.begin_phase(1);
+    const Index kept = b.axis(b.begin_for("o", dims_.kept_count, LoopKind::serial));
+    store_result(b, kept, reduce_row(b, reduction_, dims_.reduced_count, [&](Index r) { return element(b, kept, r); }));
+    b.end();
+    const Phase phase = KernelBuilder::sketch(b);
+    return static_cast<double>(estimate_unit_ps(phase)) / static_cast<double>(dims_.kept_count);
+  }
+
+  void emit_rows() {
+    const Blocking blocking = choose_blocking(dims_.kept_count, row_ps());
+    PhaseBuilder b = k_.begin_phase(blocking.units());
+    for_each_item(b, blocking, b.unit(), "o", [&](Index kept) {
+      store_result(b, kept, reduce_row(b, reduction_, dims_.reduced_count, [&](Index r) { return element(b, kept, r); }));
+    });
+    k_.end_phase(b);
+  }
+
+  /// One unit per leaf of each row.
+  void emit_leaves() {
+    PhaseBuilder b = k_.begin_phase(dims_.kept_count * leaves_);
+    const Position unit = unflatten(b.indices(), b.unit(), {dims_.kept_count, leaves_});
+    for_each_leaf(b, unit[1], [&](std::int64_t count) {
+      const Index base = b.indices().scale(unit[1], kLeaf);
+      const State state = reduce_leaf(b, reduction_, base, count, [&](Index r) { return element(b, unit[0], r); });
+      for (std::size_t p = 0; p < state.size(); ++p) b.store(totals_[p], b.unit(), state[p]);
+    });
+    k_.end_phase(b);
+  }
+
+  /// Two versions of the body where the last leaf is short.
+  void for_each_leaf(PhaseBuilder& b, Index leaf, const std::function<void(std::int64_t count)>& body) const {
+    const std::int64_t last = leaves_ - 1, rest = dims_.reduced_count - last * kLeaf;
+    if (rest == kLeaf || leaves_ == 1) return body(rest);
+    b.begin_if(b.in_range(leaf, 0, last));
+    body(kLeaf);
+    b.end();
+    b.begin_if(b.in_range(leaf, last, last + 1));
+    body(rest);
+    b.end();
+  }
+
+  void emit_totals() {
+    const Blocking blocking = choose_blocking(dims_.kept_count, static_cast<double>(leaves_) * 1000);
+    PhaseBuilder b = k_.begin_phase(blocking.units());
+    for_each_item(b, blocking, b.unit(), "o", [&](Index kept) {
+      store_result(b, kept, combine_leaves(b, reduction_, totals_, b.indices().scale(kept, leaves_), leaves_));
+    });
+    k_.end_phase(b);
+  }
+
+  void emit_columns() {
+    const std::int64_t block = std::min(kColumns, columns_), blocks = (columns_ + block - 1) / block;
+    const std::int64_t leaf_units = splits_leaves_ ? leaves_ : 1;
+    PhaseBuilder sketch = k_.begin_phase(1);
+    emit_column_unit(sketch, {sketch.indices().constant(0), sketch.indices().constant(0), sketch.indices().constant(0)},
+                     block, blocks);
+    const auto unit_ps = static_cast<double>(estimate_unit_ps(KernelBuilder::sketch(sketch)));
+    const Blocking blocking = choose_blocking(outer_ * blocks * leaf_units, unit_ps);
+    PhaseBuilder b = k_.begin_phase(blocking.units());
+    for_each_item(b, blocking, b.unit(), "o", [&](Index item) {
+      emit_column_unit(b, unflatten(b.indices(), item, {outer_, blocks, leaf_units}), block, blocks);
+    });
+    k_.end_phase(b);
+  }
+
+  void emit_column_unit(PhaseBuilder& b, const Position& at, std::int64_t block, std::int64_t blocks) {
+    const std::int64_t last = blocks - 1, rest = columns_ - last * block;
+    if (rest == block) return emit_column_block(b, at, block, block);
+    b.begin_if(b.in_range(at[1], 0, last));
+    emit_column_block(b, at, block, block);
+    b.end();
+    b.begin_if(b.in_range(at[1], last, last + 1));
+    emit_column_block(b, at, block, rest);
+    b.end();
+  }
+
+  /// `width` columns from at[1] * block, of kept row at[0]; all leaves, or leaf at[2] alone.
+  void emit_column_block(PhaseBuilder& b, const Position& at, std::int64_t block, std::int64_t width) {
+    IndexPool& pool = b.indices();
+    const Index first = pool.add(pool.scale(at[0], columns_), pool.scale(at[1], block));
+    const auto kept = [&](Index c) { return pool.add(first, c); };
+    const std::int64_t lanes = std::min<std::int64_t>(kLanes, std::max<std::int64_t>(dims_.reduced_count, 1));
+    std::vector<BufferId> scratch, totals;
+    for (DType part : reduction_.parts) scratch.push_back(b.scratch(part, lanes * width));
+    if (splits_leaves_) {
+      for_each_leaf(b, at[2], [&](std::int64_t count) {
+        column_leaf(b, scratch, width, pool.scale(at[2], kLeaf), count, kept);
+        each_column(b, width, [&](Index c) {
+          const Index to = pool.add(pool.scale(kept(c), leaves_), at[2]);
+          for (std::size_t p = 0; p < scratch.size(); ++p) b.store(totals_[p], to, b.load(scratch[p], c));
+        });
+      });
+      return;
+    }
+    if (leaves_ == 1) {
+      column_leaf(b, scratch, width, pool.constant(0), dims_.reduced_count, kept);
+      each_column(b, width, [&](Index c) { store_result(b, kept(c), load(b, scratch, c)); });
+      return;
+    }
+    for (DType part : reduction_.parts) totals.push_back(b.scratch(part, leaves_ * width));
+    const auto leaf_into_totals = [&](Index leaf, std::int64_t count) {
+      column_leaf(b, scratch, width, pool.scale(leaf, kLeaf), count, kept);
+      each_column(b, width, [&](Index c) {
+        store(b, totals, pool.add(pool.scale(leaf, width), c), load(b, scratch, c));
+      });
+    };
+    const std::int64_t whole = dims_.reduced_count / kLeaf;
+    const Index leaf = b.axis(b.begin_for("leaf", whole, LoopKind::serial));
+    leaf_into_totals(leaf, kLeaf);
+    b.end();
+    if (whole < leaves_) leaf_into_totals(pool.constant(whole), dims_.reduced_count - whole * kLeaf);
+    combine_rows_pairwise(b, totals, width, leaves_);
+    each_column(b, width, [&](Index c) { store_result(b, kept(c), load(b, totals, c)); });
+  }
+
+  static void each_column(PhaseBuilder& b, std::int64_t width, const std::function<void(Index)>& body) {
+    body(b.axis(b.begin_for("c", width, LoopKind::vector)));
+    b.end();
+  }
+  static State load(PhaseBuilder& b, const std::vector<BufferId>& buffers, Index at) {
+    State state;
+    for (BufferId buffer : buffers) state.push_back(b.load(buffer, at));
+    return state;
+  }
+  static void store(PhaseBuilder& b, const std::vector<BufferId>& buffers, Index at, const State& state) {
+    for (std::size_t p = 0; p < state.size(); ++p) b.store(buffers[p], at, state[p]);
+  }
+
+  /// scratch[l][c] for 64 lanes l, then the lane tree; the result is scratch[0][c]. Lanes past `count` would hold the
+  /// identity, and combining with it changes nothing, so they do not exist.
+  void column_leaf(PhaseBuilder& b, const std::vector<BufferId>& scratch, std::int64_t width, Index base,
+                   std::int64_t count, const std::function<Index(Index)>& kept) {
+    IndexPool& pool = b.indices();
+    const std::int64_t lanes = std::min<std::int64_t>(kLanes, std::max<std::int64_t>(count, 1));
+    const auto each = [&](std::int64_t rows, const std::function<void(Index l, Index c)>& body) {
+      const Index l = b.axis(b.begin_for("l", rows, LoopKind::serial));
+      each_column(b, width, [&](Index c) { body(l, c); });
+      b.end();
+    };
+    const auto at = [&](Index l, Index c) { return pool.add(pool.scale(l, width), c); };
+    const auto add = [&](std::int64_t rows, Index first) {
+      each(rows, [&](Index l, Index c) {
+        const State right = element(b, kept(c), pool.add(first, l));
+        store(b, scratch, at(l, c), reduction_.combine(b, load(b, scratch, at(l, c)), right));
+      });
+    };
+    each(lanes, [&](Index l, Index c) { store(b, scratch, at(l, c), reduction_.identity(b)); });
+    if (const std::int64_t rounds = count / kLanes; rounds > 0) {
+      const Index r = b.axis(b.begin_for("r", rounds, LoopKind::serial));
+      add(kLanes, pool.add(base, pool.scale(r, kLanes)));
+      b.end();
+    }
+    if (const std::int64_t rest = count % kLanes; rest > 0) add(rest, pool.add(base, count - rest));
+    for (std::int64_t half = kLanes / 2; half >= 1; half /= 2) {
+      const std::int64_t rows = std::min(half, lanes - half);
+      if (rows <= 0) continue;
+      each(rows, [&](Index l, Index c) {
+        const State right = load(b, scratch, at(pool.add(l, half), c));
+        store(b, scratch, at(l, c), reduction_.combine(b, load(b, scratch, at(l, c)), right));
+      });
+    }
+  }
+
+  /// The pairwise leaf tree over rows of `width` columns; the result is row 0.
+  void combine_rows_pairwise(PhaseBuilder& b, const std::vector<BufferId>& rows, std::int64_t width, std::int64_t count) {
+    IndexPool& pool = b.indices();
+    const auto at = [&](Index row, Index c) { return pool.add(pool.scale(row, width), c); };
+    for (; count > 1; count = (count + 1) / 2) {
+      const Index j = b.axis(b.begin_for("j", count / 2, LoopKind::serial));
+      each_column(b, width, [&](Index c) {
+        const Index left = pool.scale(j, 2);
+        store(b, rows, at(j, c), reduction_.combine(b, load(b, rows, at(left, c)), load(b, rows, at(pool.add(left, 1), c))));
+      });
+      b.end();
+      if (count % 2 == 0) continue;
+      each_column(b, width, [&](Index c) {
+        store(b, rows, at(pool.constant(count / 2), c), load(b, rows, at(pool.constant(count - 1), c)));
+      });
+    }
+  }
+
+  KernelBuilder& k_;
+  Target target_;
+  int from_;
+  Reduction reduction_;
+  ReducedDims dims_;
+  std::int64_t columns_ = 1, outer_ = 1, leaves_ = 1;
+  bool splits_leaves_ = false;
+  std::vector<BufferId> totals_;
+};
+
+}  // namespace
+
+void reduce_template(KernelBuilder& k, Target target) { ReduceTemplate(k, target).emit(); }
+
+}  // namespace sheaf::kir

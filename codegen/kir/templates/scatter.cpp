@@ -1,0 +1,176 @@
+// Scatter: the operand is copied unless the result takes its place, then the updates are applied in row-major order,
+// one after the other for each destination. Batch dims and window dims that no index moves are independent of that
+// order: they are the units and the vector lanes.
+#include <algorithm>
+
+#include "codegen/kir/estimate.h"
+#include "codegen/kir/templates/template.h"
+#include "ir/check.h"
+
+namespace sheaf::kir {
+namespace {
+
+namespace low = ir::lowering;
+using ir::ScalarOp;
+using Dims = std::vector<std::int64_t>;
+
+int find(const Dims& list, std::int64_t d) {
+  const auto it = std::find(list.begin(), list.end(), d);
+  return it == list.end() ? -1 : static_cast<int>(it - list.begin());
+}
+
+const ir::ScalarFn* combine_fn(low::Scatter::Combine combine, DType t) {
+  using enum low::Scatter::Combine;
+  switch (combine) {
+    case set: return nullptr;
+    case add: return &ir::scalar_primitive(is_bool(t) ? ScalarOp::or_ : ScalarOp::add, t);
+    case mul: return &ir::scalar_primitive(is_bool(t) ? ScalarOp::and_ : ScalarOp::mul, t);
+    case min: return &ir::scalar_primitive(is_bool(t) ? ScalarOp::and_ : ScalarOp::min, t);
+    case max: return &ir::scalar_primitive(is_bool(t) ? ScalarOp::or_ : ScalarOp::max, t);
+  }
+  return nullptr;
+}
+
+class ScatterTemplate {
+ public:
+  ScatterTemplate(KernelBuilder& k, Target target)
+      : k_(k), g_(k.group()), target_(target), scatter_(*g_.as<low::Scatter>(target.node)),
+        operands_(g_.nodes[target.node].operands), dims_(g_.dims(target.node)), update_dims_(g_.dims(operands_[2])) {
+    // Which operand dim each window dim of the updates runs along.
+    for (std::size_t d = 0; d < dims_.size(); ++d) {
+      const auto dim = static_cast<std::int64_t>(d);
+      if (find(scatter_.inserted_dims, dim) < 0 && find(scatter_.operand_batch, dim) < 0) window_dims_.push_back(dim);
+    }
+    for (std::size_t d = 0; d < update_dims_.size(); ++d) {
+      (is_independent(static_cast<std::int64_t>(d)) ? free_ : ordered_).push_back(static_cast<std::int64_t>(d));
+    }
+  }
+
+  void emit() {
+    if (num_elements(update_dims_) == 0) return;
+    const std::int64_t lanes = free_.empty() ? 1 : update_dims_[free_.back()];
+    std::int64_t rows = 1, steps = 1;  // independent rows of lanes; ordered steps of each
+    for (std::size_t i = 0; i + 1 < free_.size(); ++i) rows *= update_dims_[free_[i]];
+    for (std::int64_t d : ordered_) steps *= update_dims_[d];
+    const std::int64_t block = std::min<std::int64_t>(lanes, kLanes), blocks = (lanes + block - 1) / block;
+    const double item_ps = static_cast<double>(steps) * (3000 + 30.0 * static_cast<double>(block));
+    const Blocking blocking = choose_blocking(rows * blocks, item_ps);
+    PhaseBuilder b = k_.begin_phase(blocking.units());
+    b_ = &b;
+    for_each_item(b, blocking, b.unit(), "o", [&](Index item) {
+      const Position at = unflatten(b.indices(), item, {rows, blocks});
+      const std::int64_t last = blocks - 1, rest = lanes - last * block;
+      if (rest == block) return apply_updates(at, block, block, steps);
+      b.begin_if(b.in_range(at[1], 0, last));
+      apply_updates(at, block, block, steps);
+      b.end();
+      b.begin_if(b.in_range(at[1], last, last + 1));
+      apply_updates(at, block, rest, steps);
+      b.end();
+    });
+    k_.end_phase(b);
+  }
+
+ private:
+  int window_of(std::int64_t update_dim) const { return find(scatter_.update_window_dims, update_dim); }
+
+  /// The indices dim that a non-window dim of the updates runs along.
+  std::int64_t indices_dim_of(std::int64_t update_dim) const {
+    std::int64_t rank_among_others = 0;
+    for (std::int64_t d = 0; d < update_dim; ++d) rank_among_others += window_of(d) < 0;
+    return rank_among_others >= scatter_.index_vector_dim ? rank_among_others + 1 : rank_among_others;
+  }
+
+  /// Different positions along this dim of the updates never meet in one destination.
+  bool is_independent(std::int64_t update_dim) const {
+    if (const int w = window_of(update_dim); w >= 0) return find(scatter_.scatter_dims, window_dims_[w]) < 0;
+    return find(scatter_.indices_batch, indices_dim_of(update_dim)) >= 0;
+  }
+
+  void apply_updates(const Position& at, std::int64_t block, std::int64_t width, std::int64_t steps) {
+    IndexPool& pool = b_->indices();
+    Position update(update_dims_.size());
+    Shape row_dims, step_dims;
+    for (std::size_t i = 0; i + 1 < free_.size(); ++i) row_dims.push_back(update_dims_[free_[i]]);
+    for (std::int64_t d : ordered_) step_dims.push_back(update_dims_[d]);
+    const Position row_at = unflatten(pool, at[0], row_dims);
+    for (std::size_t i = 0; i < row_at.size(); ++i) update[free_[i]] = row_at[i];
+    const Index step = b_->axis(b_->begin_for("u", steps, LoopKind::serial));
+    const Position step_at = unflatten(pool, step, step_dims);
+    for (std::size_t i = 0; i < step_at.size(); ++i) update[ordered_[i]] = step_at[i];
+    if (free_.empty()) {
+      apply_update(update);
+    } else {
+      const Index lane = b_->axis(b_->begin_for("w", width, LoopKind::vector));
+      update[free_.back()] = pool.add(pool.scale(at[1], block), lane);
+      apply_update(update);
+      b_->end();
+    }
+    b_->end();
+  }
+
+  void apply_update(const Position& update) {
+    IndexPool& pool = b_->indices();
+    Reader reader(*b_, g_, k_.buffers);
+    Position batch(g_.dims(operands_[1]).size());
+    for (std::size_t d = 0; d < update_dims_.size(); ++d) {
+      if (window_of(static_cast<std::int64_t>(d)) < 0) batch[indices_dim_of(static_cast<std::int64_t>(d))] = update[d];
+    }
+    Position to(dims_.size());
+    ValueId inside = -1;
+    for (std::size_t d = 0; d < dims_.size(); ++d) {
+      const auto dim = static_cast<std::int64_t>(d);
+      const int window = find(window_dims_, dim);
+      const std::int64_t size = window < 0 ? 1 : update_dims_[scatter_.update_window_dims[window]];
+      to[d] = window < 0 ? pool.constant(0) : update[scatter_.update_window_dims[window]];
+      if (const int k = find(scatter_.operand_batch, dim); k >= 0) to[d] = batch[scatter_.indices_batch[k]];
+      const int k = find(scatter_.scatter_dims, dim);
+      if (k < 0) continue;
+      Position at = batch;
+      if (scatter_.index_vector_dim < static_cast<int>(at.size())) at[scatter_.index_vector_dim] = pool.constant(k);
+      const ValueId start = read_start(reader, at);
+      const ValueId fits = b_->op(ScalarOp::and_, b_->op(ScalarOp::ge, start, i64_constant(0)),
+                                  b_->op(ScalarOp::le, start, i64_constant(dims_[d] - size)));
+      inside = b_->both(inside, fits);
+      const std::int64_t last = std::max<std::int64_t>(dims_[d] - size, 0);
+      to[d] = pool.add(to[d], b_->index_of(start, {0, last}));  // outside: masked, never accessed
+    }
+    const Index flat = flatten(pool, to, dims_);
+    ValueId value = reader.read(operands_[2], update);
+    SHEAF_CHECK(reader.ok(), "scatter of a value that is in no buffer yet");
+    if (const ir::ScalarFn* fn = combine_fn(scatter_.combine, b_->dtype(value))) {
+      const ValueId args[] = {b_->load(target_.buffer, flat, inside), value};
+      value = b_->call(*fn, args);
+    }
+    b_->store(target_.buffer, flat, value, inside);
+  }
+
+  ValueId read_start(Reader& reader, const Position& at) {
+    const ValueId start = reader.read(operands_[1], at);
+    SHEAF_CHECK(reader.ok(), "scatter at indices that are in no buffer yet");
+    if (b_->dtype(start) != DType::u64) return b_->convert(start, DType::i64);
+    return b_->convert(b_->op(ScalarOp::min, start, b_->constant(DType::u64, INT64_MAX)), DType::i64);
+  }
+
+  ValueId i64_constant(std::int64_t v) const { return b_->constant(DType::i64, static_cast<std::uint64_t>(v)); }
+
+  KernelBuilder& k_;
+  const Group& g_;
+  Target target_;
+  const low::Scatter& scatter_;
+  const std::vector<int>& operands_;
+  const Shape& dims_;
+  const Shape& update_dims_;
+  Dims window_dims_;      // operand dims, in order; entry w belongs to update_window_dims[w]
+  Dims free_, ordered_;   // dims of the updates
+  PhaseBuilder* b_ = nullptr;
+};
+
+}  // namespace
+
+void scatter_template(KernelBuilder& k, Target target, bool is_in_place) {
+  if (!is_in_place) map_template(k, {{k.group().nodes[target.node].operands[0], target.buffer}});
+  ScatterTemplate(k, target).emit();
+}
+
+}  // namespace sheaf::kir

@@ -1,0 +1,71 @@
+// The schedule templates: each turns part of a fusion group into phases of one kernel. Invariant: a node's value is in
+// `buffers[node]` only once an earlier phase has stored it, so later phases load it and earlier ones never do.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "codegen/kir/build.h"
+#include "codegen/kir/group.h"
+#include "codegen/kir/reader.h"
+
+namespace sheaf::kir {
+
+/// A node and the buffer its value goes to.
+struct Target {
+  int node = -1;
+  BufferId buffer = -1;
+};
+
+class KernelBuilder {
+ public:
+  /// Parameters: the group's inputs, its results, then the temporaries as they are added. `in_place[j]` is the input
+  /// whose buffer result j shares, or -1.
+  KernelBuilder(const Group& group, const std::vector<std::int64_t>& in_place);
+
+  const Group& group() const { return group_; }
+  BufferId output(int result) const { return group_.num_inputs + result; }
+  std::int64_t in_place(int result) const { return in_place_[result]; }
+  BufferId temporary(DType dtype, std::int64_t count);
+  PhaseBuilder begin_phase(std::int64_t units) const { return PhaseBuilder(kernel_.params, units); }
+  void end_phase(PhaseBuilder& builder);
+  /// A phase that nothing runs: for its body's index maps and cost.
+  static Phase sketch(PhaseBuilder& builder) { return builder.finish(0); }
+  Kernel finish(std::string name);
+
+  NodeBuffers buffers;
+
+ private:
+  const Group& group_;
+  std::vector<std::int64_t> in_place_;
+  Kernel kernel_;
+  std::vector<int> params_at_phase_;  // how many there were when the phase was built: its scratch ids start there
+};
+
+/// Splits `count` items into units of `block` (the last may be short) and opens, inside each unit, a serial loop over its
+/// items. Call `units` for begin_phase, then `body(item)` is emitted by `for_each_item`.
+struct Blocking {
+  std::int64_t count = 1, block = 1;
+  std::int64_t units() const { return (count + block - 1) / block; }
+};
+/// Blocks that take about kUnitPs, or one block if everything takes less than kSerialPs.
+Blocking choose_blocking(std::int64_t count, double item_ps);
+void for_each_item(PhaseBuilder& b, const Blocking& blocking, Index unit, const std::string& name,
+                   const std::function<void(Index item)>& body);
+
+/// Stores each target, all of the same dims, elementwise. Every operand must be inlinable or in a buffer.
+void map_template(KernelBuilder& k, const std::vector<Target>& targets);
+/// One Reduce or ArgReduce into the target.
+void reduce_template(KernelBuilder& k, Target target);
+void sort_template(KernelBuilder& k, const std::vector<Target>& targets);
+void scatter_template(KernelBuilder& k, Target target, bool is_in_place);
+/// All of the group at once, a row of the trailing reduced dims at a time. False, and nothing emitted, where the group
+/// does not have that form.
+bool row_template(KernelBuilder& k, const std::vector<Target>& results);
+
+/// The whole group: row_template where it fits, else the heroes one after the other and a map of the rest.
+Kernel build_kernel(const Group& group, const std::string& name, const std::vector<std::int64_t>& in_place);
+
+}  // namespace sheaf::kir

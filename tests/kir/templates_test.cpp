@@ -1,0 +1,317 @@
+// Templates on hand-made groups: what a fused kernel computes must equal, to the bit, what its nodes compute one kernel
+// at a time, and for a few shapes what the definition says.
+#include "codegen/kir/templates/template.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "codegen/kir/interp.h"
+#include "codegen/kir/print.h"
+#include "codegen/kir/verify.h"
+#include "ir/literal.h"
+
+using namespace sheaf;
+using namespace sheaf::kir;
+using ir::Literal;
+using ir::Literals;
+using ir::ScalarOp;
+namespace low = ir::lowering;
+
+namespace {
+
+class GroupMaker {
+ public:
+  Group group;
+
+  int input(DType t, Shape dims) {
+    group.num_inputs = static_cast<int>(group.nodes.size()) + 1;
+    return push(std::nullopt, {}, ir::Type(t, std::move(dims)));
+  }
+  int node(ir::Lowering lowering, std::vector<int> operands, DType t, Shape dims) {
+    return push(std::move(lowering), std::move(operands), ir::Type(t, std::move(dims)));
+  }
+  int map(const ir::ScalarFn& fn, std::vector<int> operands, const Shape& dims) {
+    return node(low::Map{fn}, std::move(operands), fn.result_dtype(), dims);
+  }
+  int map(ScalarOp op, std::vector<int> operands, const Shape& dims) {
+    const DType t = group.dtype(operands[0]);
+    return map(ir::scalar_primitive(op, t), std::move(operands), dims);
+  }
+  int reduce(ir::ReduceKind kind, int operand, std::vector<std::int64_t> over) {
+    const Shape& dims = group.dims(operand);
+    Shape kept;
+    for (std::size_t d = 0; d < dims.size(); ++d) {
+      if (std::find(over.begin(), over.end(), static_cast<std::int64_t>(d)) == over.end()) kept.push_back(dims[d]);
+    }
+    return node(low::Reduce{kind, over}, {operand}, group.dtype(operand), kept);
+  }
+  /// Puts operand dim d at result dim to[d].
+  int broadcast(int operand, const std::vector<int>& to, const Shape& dims) {
+    const std::size_t rank = group.dims(operand).size();
+    return node(low::View{to, std::vector<std::int64_t>(rank, 1), std::vector<std::int64_t>(rank, 0)}, {operand},
+                group.dtype(operand), dims);
+  }
+
+ private:
+  int push(std::optional<ir::Lowering> lowering, std::vector<int> operands, ir::Type type) {
+    const int id = static_cast<int>(group.nodes.size());
+    group.nodes.push_back({std::move(lowering), std::move(operands), type, 0, id});
+    return id;
+  }
+};
+
+Literal random_literal(ir::Type type, unsigned seed) {
+  std::mt19937 random(seed);
+  Literal l(type);
+  for (std::int64_t i = 0; i < l.size(); ++i) l.set(i, std::uniform_real_distribution<double>(-4, 4)(random));
+  return l;
+}
+
+Literals random_inputs(const Group& g) {
+  Literals inputs;
+  for (int i = 0; i < g.num_inputs; ++i) inputs.push_back(random_literal(g.nodes[i].type, static_cast<unsigned>(i) + 1));
+  return inputs;
+}
+
+Literals run(const Group& g, Literals inputs) {
+  const Kernel kernel = build_kernel(g, "test", {});
+  const absl::Status status = verify(kernel);
+  CAPTURE(to_text(kernel));
+  REQUIRE(status.ToString() == "OK");
+  Literals outputs;
+  for (int r : g.results) outputs.emplace_back(g.nodes[r].type);
+  std::vector<std::vector<std::byte>> temporaries;
+  std::vector<void*> buffers;
+  for (Literal& l : inputs) buffers.push_back(l.data());
+  for (Literal& l : outputs) buffers.push_back(l.data());
+  for (const Param& p : kernel.params) {
+    if (p.access != Param::Access::temporary) continue;
+    temporaries.emplace_back(static_cast<std::size_t>(p.count * size_bytes(p.dtype)));
+    buffers.push_back(temporaries.back().data());
+  }
+  Interpreter(kernel).run(buffers.data());
+  return outputs;
+}
+
+/// Each node in a kernel of its own.
+Literals run_one_by_one(const Group& g, const Literals& inputs) {
+  Literals values = inputs;
+  for (int n = g.num_inputs; n < static_cast<int>(g.nodes.size()); ++n) {
+    Group one;
+    Literals in;
+    for (int operand : g.nodes[n].operands) {
+      one.nodes.push_back({std::nullopt, {}, g.nodes[operand].type, 0, one.num_inputs});
+      in.push_back(values[operand]);
+      ++one.num_inputs;
+    }
+    GroupNode node = g.nodes[n];
+    for (int k = 0; k < one.num_inputs; ++k) node.operands[k] = k;
+    node.first = one.num_inputs;
+    one.nodes.push_back(node);
+    one.results = {one.num_inputs};
+    values.push_back(run(one, in)[0]);
+  }
+  Literals results;
+  for (int r : g.results) results.push_back(values[r]);
+  return results;
+}
+
+void check_fusion_keeps_bits(const Group& g) {
+  const Literals inputs = random_inputs(g);
+  const Literals fused = run(g, inputs), plain = run_one_by_one(g, inputs);
+  for (std::size_t j = 0; j < fused.size(); ++j) CHECK(fused[j] == plain[j]);
+}
+
+/// The definition of a sum over `count` elements: lanes, leaves, pairs.
+float ordered_sum(const std::vector<float>& x) {
+  std::vector<float> totals;
+  for (std::size_t base = 0; base == 0 || base < x.size(); base += kLeaf) {
+    float lanes[kLanes] = {};
+    for (std::size_t i = base; i < std::min(x.size(), base + kLeaf); ++i) lanes[(i - base) % kLanes] += x[i];
+    for (int half = kLanes / 2; half; half /= 2) {
+      for (int l = 0; l < half; ++l) lanes[l] += lanes[l + half];
+    }
+    totals.push_back(lanes[0]);
+  }
+  while (totals.size() > 1) {
+    std::vector<float> next;
+    for (std::size_t i = 0; i + 1 < totals.size(); i += 2) next.push_back(totals[i] + totals[i + 1]);
+    if (totals.size() % 2) next.push_back(totals.back());
+    totals = next;
+  }
+  return totals[0];
+}
+
+void check_sum(const Shape& dims, const std::vector<std::int64_t>& over) {
+  CAPTURE(to_string(dims));
+  CAPTURE(to_string(Shape(over)));
+  GroupMaker m;
+  const int x = m.input(DType::f32, dims);
+  m.group.results = {m.reduce(ir::ReduceKind::sum, x, over)};
+  const Literals inputs = random_inputs(m.group);
+  const Literal got = run(m.group, inputs)[0];
+  std::vector<std::vector<float>> rows(static_cast<std::size_t>(got.size()));
+  const auto strides = ir::strides_of(got.dims());
+  std::vector<std::int64_t> at(dims.size(), 0);
+  std::int64_t position = 0;
+  do {
+    std::vector<std::int64_t> kept;
+    for (std::size_t d = 0; d < dims.size(); ++d) {
+      if (std::find(over.begin(), over.end(), static_cast<std::int64_t>(d)) == over.end()) kept.push_back(at[d]);
+    }
+    if (inputs[0].size() > 0) rows[static_cast<std::size_t>(ir::flatten(kept, strides))].push_back(static_cast<float>(inputs[0].get(position++)));
+  } while (inputs[0].size() > 0 && ir::next_index(at, dims));
+  std::size_t bad = 0;
+  for (std::size_t i = 0; i < rows.size(); ++i) bad += static_cast<float>(got.get(static_cast<std::int64_t>(i))) != ordered_sum(rows[i]);
+  CHECK(bad == 0);
+}
+
+Group softmax(const Shape& dims, DType t) {
+  GroupMaker m;
+  const int x = m.input(t, dims);
+  const int last = static_cast<int>(dims.size()) - 1;
+  std::vector<int> kept;
+  for (int d = 0; d < last; ++d) kept.push_back(d);
+  const int max = m.broadcast(m.reduce(ir::ReduceKind::max, x, {last}), kept, dims);
+  const int e = m.map(*ir::scalar_function("exp", t), {m.map(ScalarOp::sub, {x, max}, dims)}, dims);
+  const int sum = m.broadcast(m.reduce(ir::ReduceKind::sum, e, {last}), kept, dims);
+  m.group.results = {m.map(ScalarOp::div, {e, sum}, dims)};
+  return m.group;
+}
+
+}  // namespace
+
+TEST_CASE("sums follow the order of the numeric contract, whatever dims they run over") {
+  check_sum({1000}, {0});
+  check_sum({5}, {0});
+  check_sum({40000}, {0});
+  check_sum({3, 100}, {1});
+  check_sum({100, 3}, {0});
+  check_sum({100, 70}, {0});
+  check_sum({3, 40, 70}, {1});
+  check_sum({20, 5, 64}, {0, 2});
+  check_sum({20, 5, 30}, {0, 2});
+  check_sum({7, 9, 11}, {0, 1, 2});
+  check_sum({2, 20000}, {1});
+  check_sum({70, 17000}, {1});
+  check_sum({17000, 5}, {0});
+  check_sum({0, 5}, {0});
+  check_sum({5, 0}, {0});
+  check_sum({5, 0}, {1});
+}
+
+TEST_CASE("softmax in one row kernel equals softmax op by op") {
+  for (DType t : {DType::f32, DType::bf16, DType::f64}) {
+    check_fusion_keeps_bits(softmax({6, 200}, t));
+    check_fusion_keeps_bits(softmax({2, 3, 17}, t));
+  }
+  CHECK(build_kernel(softmax({6, 200}, DType::f32), "softmax", {}).phases.size() == 1);
+  CHECK(build_kernel(softmax({600, 2000}, DType::f32), "softmax", {}).phases[0].axes[0].extent > 1);
+}
+
+TEST_CASE("a transposed sum of a broadcast and a reversed operand is one map") {
+  GroupMaker m;
+  const Shape dims{70, 150};
+  const int x = m.input(DType::f32, {150, 70}), y = m.input(DType::f32, {150}), z = m.input(DType::f32, dims);
+  const int transposed = m.broadcast(x, {1, 0}, dims);
+  const int row = m.broadcast(y, {1}, dims);
+  const int reversed = m.node(low::View{{0, 1}, {1, -1}, {0, 149}}, {z}, DType::f32, dims);
+  m.group.results = {m.map(ScalarOp::add, {m.map(ScalarOp::add, {transposed, row}, dims), reversed}, dims)};
+  check_fusion_keeps_bits(m.group);
+  CHECK(build_kernel(m.group, "t", {}).phases.size() == 1);
+}
+
+TEST_CASE("padding, concatenation and reshape fuse into a map that reads nothing outside its operands") {
+  GroupMaker m;
+  const int x = m.input(DType::f32, {4, 6}), fill = m.input(DType::f32, {}), y = m.input(DType::f32, {4, 3});
+  const int padded = m.node(low::Pad{{1, -2}, {1, 0}}, {x, fill}, DType::f32, {9, 5});
+  const int joined = m.node(low::Concatenate{1}, {y, x, y}, DType::f32, {4, 12});
+  const int reshaped = m.node(low::Reshape{}, {joined}, DType::f32, {3, 16});
+  m.group.results = {m.map(ScalarOp::neg, {padded}, {9, 5}), m.map(ScalarOp::abs, {reshaped}, {3, 16})};
+  check_fusion_keeps_bits(m.group);
+}
+
+TEST_CASE("argmax lets NaN win and takes the lowest index on ties") {
+  GroupMaker m;
+  const int x = m.input(DType::f32, {3, 100});
+  m.group.results = {m.node(low::ArgReduce{true, 1}, {x}, DType::i32, {3}), m.node(low::ArgReduce{false, 0}, {x}, DType::i64, {100})};
+  Literal in(ir::Type(DType::f32, {3, 100}));
+  in.set(7, 2), in.set(70, 2);
+  in.set(105, 9), in.set(150, NAN), in.set(190, NAN);
+  for (int i = 200; i < 300; ++i) in.set(i, -INFINITY);
+  const Literals out = run(m.group, {in});
+  CHECK(out[0].get_int(0) == 7);
+  CHECK(out[0].get_int(1) == 50);
+  CHECK(out[0].get_int(2) == 0);
+  CHECK(out[1].get_int(50) == 1);
+  CHECK(out[1].get_int(0) == 2);
+}
+
+TEST_CASE("sort is stable, puts NaN last and moves all operands with the key") {
+  GroupMaker m;
+  const Shape dims{3, 37};
+  const int key = m.input(DType::f32, dims);
+  const int index = m.node(low::Iota{1}, {}, DType::i32, dims);
+  const int sorted = m.node(low::Sort{1, 1}, {key, index}, DType::f32, dims);
+  const int order = m.node(low::Sort{1, 1}, {key, index}, DType::i32, dims);
+  m.group.nodes[order].first = sorted;
+  m.group.nodes[order].result = 1;
+  m.group.results = {sorted, order};
+  Literal in(ir::Type(DType::f32, dims));
+  std::mt19937 random(5);
+  for (int i = 0; i < 111; ++i) in.set(i, i % 11 == 3 ? NAN : i % 7 == 0 ? -0.0 : static_cast<double>(random() % 6) - 2);
+  const Literals out = run(m.group, {in});
+  for (int r = 0; r < 3; ++r) {
+    for (int i = 0; i < 37; ++i) {
+      const auto at = static_cast<std::int64_t>(r) * 37 + i;
+      const std::int64_t from = out[1].get_int(at);
+      CHECK(out[0].bits(at) == in.bits(r * 37 + from));
+      if (i == 0) continue;
+      const double before = out[0].get(at - 1), here = out[0].get(at);
+      const bool is_tie = before == here || (std::isnan(before) && std::isnan(here));
+      CHECK((is_tie ? out[1].get_int(at - 1) < from : before < here || std::isnan(here)));
+    }
+  }
+}
+
+TEST_CASE("scatter adds repeated rows in update order and drops what is out of range") {
+  GroupMaker m;
+  const int x = m.input(DType::f32, {5, 70}), indices = m.input(DType::i32, {40, 1}), u = m.input(DType::f32, {40, 70});
+  m.group.results = {m.node(low::Scatter{low::Scatter::Combine::add, {1}, {0}, {0}, {}, {}, 1}, {x, indices, u}, DType::f32, {5, 70})};
+  Literals in = random_inputs(m.group);
+  for (int i = 0; i < 40; ++i) in[1].set_int(i, i % 7 - 1);
+  const Literal out = run(m.group, in)[0];
+  std::vector<float> want(350);
+  for (int i = 0; i < 350; ++i) want[static_cast<std::size_t>(i)] = static_cast<float>(in[0].get(i));
+  for (int i = 0; i < 40; ++i) {
+    const int to = i % 7 - 1;
+    if (to < 0 || to >= 5) continue;
+    for (int c = 0; c < 70; ++c) want[static_cast<std::size_t>(to * 70 + c)] += static_cast<float>(in[2].get(i * 70 + c));
+  }
+  for (int i = 0; i < 350; ++i) REQUIRE(static_cast<float>(out.get(i)) == want[static_cast<std::size_t>(i)]);
+}
+
+TEST_CASE("gather clamps, and fill reads nothing where the index is out of range") {
+  GroupMaker m;
+  const int x = m.input(DType::f32, {5, 8}), indices = m.input(DType::i32, {6, 1});
+  low::Gather g{{1}, {0}, {0}, {}, {}, {1, 8}, 1, low::OutOfBounds::clip, 0};
+  const int clipped = m.node(g, {x, indices}, DType::f32, {6, 8});
+  g.mode = low::OutOfBounds::fill;
+  g.fill_bits = ir::to_bits(DType::f32, -1);
+  const int filled = m.node(g, {x, indices}, DType::f32, {6, 8});
+  m.group.results = {clipped, filled};
+  Literals in = random_inputs(m.group);
+  const int wanted[] = {0, 4, 5, -1, 2, 100};
+  for (int i = 0; i < 6; ++i) in[1].set_int(i, wanted[i]);
+  const Literals out = run(m.group, in);
+  for (int i = 0; i < 6; ++i) {
+    const int row = std::clamp(wanted[i], 0, 4);
+    for (int c = 0; c < 8; ++c) {
+      CHECK(out[0].get(i * 8 + c) == in[0].get(row * 8 + c));
+      CHECK(out[1].get(i * 8 + c) == (row == wanted[i] ? in[0].get(row * 8 + c) : -1));
+    }
+  }
+}

@@ -44,7 +44,7 @@ namespace {
 
 // Factors renumbered by first appearance, with everything that matters about each.
 struct Canonical {
-  explicit Canonical(const Factors& f) : f(f), number(f.factors.size(), -1) {
+  explicit Canonical(const Factors& of) : f(of), number(of.factors.size(), -1) {
     for (const TensorFactors& t : f.in) add(t);
     for (const TensorFactors& t : f.out) add(t);
   }

@@ -236,7 +236,7 @@ TEST_CASE("A file with any few bytes altered is read or refused, and never more"
   for (int round = 0; round < 1500; ++round) {
     for (const bool is_npy : {false, true}) {
       std::string content = is_npy ? dict : idx;
-      for (unsigned edits = 1 + random() % 3; edits > 0; --edits) {
+      for (auto edits = 1 + random() % 3; edits > 0; --edits) {
         content[random() % content.size()] = static_cast<char>(random());
       }
       if (random() % 4 == 0) content.resize(random() % content.size());

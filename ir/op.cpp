@@ -41,13 +41,16 @@ bool contains(Dtypes set, DType t) {
     case Dtypes::boolean: return is_bool(t);
     case Dtypes::bits: return is_int(t) || is_bool(t);
     case Dtypes::differentiable: return is_differentiable(t);
+    case Dtypes::real: return is_int(t) || is_float(t);
+    case Dtypes::ordered: return is_bool(t) || is_int(t) || is_float(t);
   }
   return false;
 }
 
 std::string_view name(Dtypes set) {
   constexpr std::string_view kNames[] = {"an array", "floating point", "an integer", "a number", "bool", "bool or an integer",
-                                         "floating point or complex"};
+                                         "floating point or complex", "an integer or floating point",
+                                         "bool, an integer or floating point"};
   return kNames[static_cast<int>(set)];
 }
 

@@ -17,7 +17,10 @@
 
 namespace sheaf::ir {
 
-enum class Dtypes : std::uint8_t { any, floating, integral, numeric, boolean, bits /* bool or int */, differentiable };
+enum class Dtypes : std::uint8_t {
+  any, floating, integral, numeric, boolean, bits /* bool or int */, differentiable, real /* int or float */,
+  ordered /* bool, int or float */
+};
 bool contains(Dtypes set, DType t);
 std::string_view name(Dtypes set);
 
@@ -46,6 +49,7 @@ enum class Absent : std::uint8_t {
   none,             // the rule is there, or derived
   integer_result,   // results carry no tangent
   piecewise_constant,  // the derivative is zero wherever it exists
+  by_definition,    // the op exists to have none: stop_gradient
   no_operands,
   plan_only,        // occurs only in plans
 };

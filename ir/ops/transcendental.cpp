@@ -1,0 +1,323 @@
+// Functions beyond arithmetic. The kernels run the DAGs of ir/scalar_functions.cpp; the reference is libm in f64; the
+// derivatives are the textbook ones, written through the result where that is cheaper.
+#include <numbers>
+
+#include "ir/ops/sheet.h"
+
+namespace sheaf::ir::ops {
+namespace {
+
+constexpr double kPi = std::numbers::pi;
+
+const ScalarFunctionInfo& info(std::string_view name) {
+  for (const ScalarFunctionInfo& f : scalar_functions())
+    if (f.name == name) return f;
+  SHEAF_CHECK(false, "no scalar function " + std::string(name));
+}
+
+Lowering lower_function(const Eqn& e) {
+  const DType t = e.out().dtype();
+  const ScalarFn* fn = scalar_function(e.op->name, t);
+  SHEAF_CHECK(fn, "no scalar function " + std::string(e.op->name));
+  return lowering::Map{*fn};
+}
+
+void eval_function(const Eqn& e, std::span<const Literal> in, std::span<Literal> out) {
+  const auto reference = info(e.op->name).reference;
+  for (std::int64_t i = 0; i < out[0].size(); ++i) {
+    const auto arg = [&](std::size_t k) { return k < in.size() ? in[k].get(in[k].dims().empty() ? 0 : i) : 0.0; };
+    out[0].set(i, reference(arg(0), arg(1)));
+  }
+}
+
+constexpr OpDef function(OpDef d, int arity = 1) {
+  d.types = Dtypes::floating;
+  d.lower = lower_function;
+  d.eval = eval_function;
+  return elementwise(d, arity);
+}
+
+Value call1(const OpDef& op, Value x) { return x.builder().emit(op, {x}); }
+Value square(Value x) { return x * x; }
+Value where(Value p, Value a, Value b) { return p.builder().emit(select, {p, a, b}); }
+Value number(Value like, double v) { return like.builder().constant(like.dtype(), v); }
+Value equals(Value x, double v) { return x.builder().emit(eq, {x, number(x, v)}); }
+Value wide(const Eqn& e, Value v) { return broadcast_scalar(v, e.out().type().with_dtype(v.dtype())); }
+
+// dx: y x^(y-1), 0 where y is 0. dy: out log x, with log 1 for x = 0, so that 0^y has derivative 0 in y.
+Values pow_jvp(Builder& b, const Eqn& e, const Values& t) {
+  const Value x = e.in(0), y = e.in(1);
+  Value sum;
+  if (t[0]) {
+    const Value slope = y * b.emit(pow, {x, y - 1.0});
+    const Value safe = where(wide(e, equals(y, 0)), b.zeros(e.out().type()), wide(e, slope));
+    sum = t[0] * safe;
+  }
+  if (t[1]) {
+    const Value log_x = call1(log, where(equals(x, 0), number(x, 1), x));
+    const Value d = t[1] * (e.out() * log_x);
+    sum = sum ? sum + d : d;
+  }
+  return {wide(e, sum)};
+}
+
+// (x dy - y dx) / (x^2 + y^2) for atan2(y, x); 0 at the origin, which has no direction.
+Values atan2_jvp(Builder&, const Eqn& e, const Values& t) {
+  const Value y = e.in(0), x = e.in(1);
+  const Value r2 = square(x) + square(y);
+  const Value scale = 1.0 / where(equals(r2, 0), number(r2, 1), r2);
+  Value sum;
+  if (t[0]) sum = t[0] * (x * scale);
+  if (t[1]) {
+    const Value d = t[1] * (y * scale);
+    sum = sum ? sum - d : -d;
+  }
+  return {wide(e, sum)};
+}
+
+// The derivative of digamma: the recurrence up to an argument of 10 and more, where the asymptotic series (Abramowitz
+// and Stegun 6.4.12) holds to f64; the reflection formula 6.4.7 left of 1/2.
+Value trigamma(Value x) {
+  Builder& b = x.builder();
+  const Value left = b.emit(lt, {x, number(x, 0.5)});
+  const Value z = where(left, 1.0 - x, x);
+  Value sum;
+  for (int k = 0; k < 10; ++k) {
+    const Value term = 1.0 / square(z + static_cast<double>(k));
+    sum = sum ? sum + term : term;
+  }
+  const Value r = 1.0 / (z + 10.0), r2 = r * r;
+  Value series = number(x, 5.0 / 66);
+  for (double c : {-1.0 / 30, 1.0 / 42, -1.0 / 30, 1.0 / 6}) series = series * r2 + c;
+  const Value right = sum + (r + 0.5 * r2 + r * r2 * series);
+  const Value reflected = (kPi * kPi) / square(call1(sin, kPi * x));
+  return where(left, reflected - right, right);
+}
+
+}  // namespace
+
+constinit const OpDef exp = function({
+    .name = "exp",
+    .doc = "e to the x.",
+    .jvp = [](Builder&, const Eqn& e, const Values& t) -> Values { return {t[0] * e.out()}; },
+    .ulp = 1,
+    .samples = [] { return Samples{"exp f32[2, 3]", "exp f64[4]", "exp bf16[3]", "exp f16[3]", "exp f32[]", "exp f32[0]"}; },
+});
+
+constinit const OpDef exp2 = function({
+    .name = "exp2",
+    .doc = "2 to the x.",
+    .jvp = [](Builder&, const Eqn& e, const Values& t) -> Values { return {t[0] * (std::numbers::ln2 * e.out())}; },
+    .ulp = 1,
+    .samples = [] { return Samples{"exp2 f32[2, 3]", "exp2 f64[4]"}; },
+});
+
+constinit const OpDef expm1 = function({
+    .name = "expm1",
+    .doc = "e to the x, minus 1, accurate near 0.",
+    .jvp = [](Builder&, const Eqn& e, const Values& t) -> Values { return {t[0] * (e.out() + 1.0)}; },
+    .ulp = 2,
+    .samples = [] { return Samples{"expm1 f32[2, 3]", "expm1 f64[4]"}; },
+});
+
+constinit const OpDef log = function({
+    .name = "log",
+    .doc = "The natural logarithm; -inf at 0, NaN below.",
+    .jvp = [](Builder&, const Eqn& e, const Values& t) -> Values { return {t[0] / e.in(0)}; },
+    .ulp = 1,
+    .samples = [] { return Samples{"log f32[2, 3] in (0.1, 5)", "log f64[4] in (0.1, 5)", "log bf16[3] in (0.1, 5)"}; },
+});
+
+constinit const OpDef log1p = function({
+    .name = "log1p",
+    .doc = "log(1 + x), accurate near 0.",
+    .jvp = [](Builder&, const Eqn& e, const Values& t) -> Values { return {t[0] / (1.0 + e.in(0))}; },
+    .ulp = 2,
+    .samples = [] { return Samples{"log1p f32[2, 3] in (-0.5, 5)", "log1p f64[4] in (-0.5, 5)"}; },
+});
+
+constinit const OpDef sin = function({
+    .name = "sin",
+    .doc = "The sine of x radians, for every finite x.",
+    .jvp = [](Builder&, const Eqn& e, const Values& t) -> Values { return {t[0] * call1(cos, e.in(0))}; },
+    .ulp = 1,
+    .samples = [] { return Samples{"sin f32[2, 3] in (-9, 9)", "sin f64[4] in (-9, 9)", "sin f16[3]"}; },
+});
+
+constinit const OpDef cos = function({
+    .name = "cos",
+    .doc = "The cosine of x radians, for every finite x.",
+    .jvp = [](Builder&, const Eqn& e, const Values& t) -> Values { return {-(t[0] * call1(sin, e.in(0)))}; },
+    .ulp = 1,
+    .samples = [] { return Samples{"cos f32[2, 3] in (-9, 9)", "cos f64[4] in (-9, 9)"}; },
+});
+
+constinit const OpDef tan = function({
+    .name = "tan",
+    .doc = "The tangent of x radians.",
+    .jvp = [](Builder&, const Eqn& e, const Values& t) -> Values { return {t[0] * (1.0 + square(e.out()))}; },
+    .ulp = 4,
+    .samples = [] { return Samples{"tan f32[2, 3] in (-1, 1)", "tan f64[4] in (-1, 1)"}; },
+});
+
+constinit const OpDef asin = function({
+    .name = "asin",
+    .doc = "The angle in [-pi/2, pi/2] whose sine is x; NaN outside [-1, 1].",
+    .jvp = [](Builder&, const Eqn& e, const Values& t) -> Values { return {t[0] * call1(rsqrt, 1.0 - square(e.in(0)))}; },
+    .ulp = 4,
+    .samples = [] { return Samples{"asin f32[2, 3] in (-0.9, 0.9)", "asin f64[4] in (-0.9, 0.9)"}; },
+});
+
+constinit const OpDef acos = function({
+    .name = "acos",
+    .doc = "The angle in [0, pi] whose cosine is x; NaN outside [-1, 1].",
+    .jvp = [](Builder&, const Eqn& e, const Values& t) -> Values { return {-(t[0] * call1(rsqrt, 1.0 - square(e.in(0))))}; },
+    .ulp = 4,
+    .samples = [] { return Samples{"acos f32[2, 3] in (-0.9, 0.9)", "acos f64[4] in (-0.9, 0.9)"}; },
+});
+
+constinit const OpDef atan = function({
+    .name = "atan",
+    .doc = "The angle in (-pi/2, pi/2) whose tangent is x.",
+    .jvp = [](Builder&, const Eqn& e, const Values& t) -> Values { return {t[0] / (1.0 + square(e.in(0)))}; },
+    .ulp = 4,
+    .samples = [] { return Samples{"atan f32[2, 3]", "atan f64[4]"}; },
+});
+
+constinit const OpDef sinh = function({
+    .name = "sinh",
+    .doc = "The hyperbolic sine.",
+    .jvp = [](Builder&, const Eqn& e, const Values& t) -> Values { return {t[0] * call1(cosh, e.in(0))}; },
+    .ulp = 4,
+    .samples = [] { return Samples{"sinh f32[2, 3]", "sinh f64[4]"}; },
+});
+
+constinit const OpDef cosh = function({
+    .name = "cosh",
+    .doc = "The hyperbolic cosine.",
+    .jvp = [](Builder&, const Eqn& e, const Values& t) -> Values { return {t[0] * call1(sinh, e.in(0))}; },
+    .ulp = 4,
+    .samples = [] { return Samples{"cosh f32[2, 3]", "cosh f64[4]"}; },
+});
+
+constinit const OpDef tanh = function({
+    .name = "tanh",
+    .doc = "The hyperbolic tangent.",
+    .jvp = [](Builder&, const Eqn& e, const Values& t) -> Values { return {t[0] * ((1.0 + e.out()) * (1.0 - e.out()))}; },
+    .ulp = 2.5,
+    .samples = [] { return Samples{"tanh f32[2, 3]", "tanh f64[4]", "tanh bf16[3]", "tanh f16[3]"}; },
+});
+
+constinit const OpDef asinh = function({
+    .name = "asinh",
+    .doc = "The inverse of sinh.",
+    .jvp = [](Builder&, const Eqn& e, const Values& t) -> Values { return {t[0] * call1(rsqrt, square(e.in(0)) + 1.0)}; },
+    .ulp = 4,
+    .samples = [] { return Samples{"asinh f32[2, 3]", "asinh f64[4]"}; },
+});
+
+constinit const OpDef acosh = function({
+    .name = "acosh",
+    .doc = "The inverse of cosh on [1, inf); NaN below 1.",
+    .jvp = [](Builder&, const Eqn& e, const Values& t) -> Values {
+      return {t[0] * call1(rsqrt, (e.in(0) - 1.0) * (e.in(0) + 1.0))};
+    },
+    .ulp = 4,
+    .samples = [] { return Samples{"acosh f32[2, 3] in (1.2, 5)", "acosh f64[4] in (1.2, 5)"}; },
+});
+
+constinit const OpDef atanh = function({
+    .name = "atanh",
+    .doc = "The inverse of tanh on (-1, 1); infinite at the ends, NaN outside.",
+    .jvp = [](Builder&, const Eqn& e, const Values& t) -> Values { return {t[0] / ((1.0 + e.in(0)) * (1.0 - e.in(0)))}; },
+    .ulp = 4,
+    .samples = [] { return Samples{"atanh f32[2, 3] in (-0.9, 0.9)", "atanh f64[4] in (-0.9, 0.9)"}; },
+});
+
+constinit const OpDef logistic = function({
+    .name = "logistic",
+    .doc = "1 / (1 + exp(-x)).",
+    .jvp = [](Builder&, const Eqn& e, const Values& t) -> Values { return {t[0] * (e.out() * (1.0 - e.out()))}; },
+    .ulp = 4,
+    .samples = [] { return Samples{"logistic f32[2, 3]", "logistic f64[4]", "logistic bf16[3]"}; },
+});
+
+constinit const OpDef erf = function({
+    .name = "erf",
+    .doc = "The error function.",
+    .jvp = [](Builder&, const Eqn& e, const Values& t) -> Values {
+      return {t[0] * (2 * std::numbers::inv_sqrtpi * call1(exp, -square(e.in(0))))};
+    },
+    .ulp = 2.5,
+    .samples = [] { return Samples{"erf f32[2, 3]", "erf f64[4]", "erf bf16[3]"}; },
+});
+
+constinit const OpDef erfc = function({
+    .name = "erfc",
+    .doc = "1 - erf(x), accurate where that is small.",
+    .jvp = [](Builder&, const Eqn& e, const Values& t) -> Values {
+      return {t[0] * (-2 * std::numbers::inv_sqrtpi * call1(exp, -square(e.in(0))))};
+    },
+    .ulp = 4,
+    .samples = [] { return Samples{"erfc f32[2, 3]", "erfc f64[4]"}; },
+});
+
+constinit const OpDef erf_inv = function({
+    .name = "erf_inv",
+    .doc = "The inverse of erf on (-1, 1); infinite at the ends, NaN outside.",
+    .jvp = [](Builder&, const Eqn& e, const Values& t) -> Values {
+      return {t[0] * (0.5 / std::numbers::inv_sqrtpi * call1(exp, square(e.out())))};
+    },
+    .ulp = 4,
+    .samples = [] { return Samples{"erf_inv f32[2, 3] in (-0.9, 0.9)", "erf_inv f64[4] in (-0.9, 0.9)"}; },
+});
+
+constinit const OpDef rsqrt = function({
+    .name = "rsqrt",
+    .doc = "1 / sqrt(x); inf at 0, NaN below.",
+    .jvp = [](Builder&, const Eqn& e, const Values& t) -> Values { return {t[0] * (-0.5 * (e.out() / e.in(0)))}; },
+    .ulp = 2,
+    .samples = [] { return Samples{"rsqrt f32[2, 3] in (0.1, 9)", "rsqrt f64[4] in (0.1, 9)", "rsqrt bf16[3] in (0.1, 9)"}; },
+});
+
+constinit const OpDef cbrt = function({
+    .name = "cbrt",
+    .doc = "The real cube root.",
+    .jvp = [](Builder&, const Eqn& e, const Values& t) -> Values { return {t[0] * (e.out() / (3.0 * e.in(0)))}; },
+    .ulp = 2,
+    .samples = [] { return Samples{"cbrt f32[2, 3] in (0.5, 2)", "cbrt f64[4] in (-2, -0.5)"}; },
+});
+
+constinit const OpDef lgamma = function({
+    .name = "lgamma",
+    .doc = "log |gamma(x)|; inf at 0 and the negative integers.",
+    .jvp = [](Builder&, const Eqn& e, const Values& t) -> Values { return {t[0] * call1(digamma, e.in(0))}; },
+    .ulp = 16,
+    .samples = [] { return Samples{"lgamma f32[2, 3] in (2.5, 9)", "lgamma f64[4] in (0.3, 0.8)"}; },
+});
+
+constinit const OpDef digamma = function({
+    .name = "digamma",
+    .doc = "The derivative of lgamma.",
+    .jvp = [](Builder&, const Eqn& e, const Values& t) -> Values { return {t[0] * trigamma(e.in(0))}; },
+    .ulp = 16,
+    .samples = [] { return Samples{"digamma f32[2, 3] in (2.5, 9)", "digamma f64[4] in (0.3, 0.8)", "digamma f64[3] in (-0.8, -0.2)"}; },
+});
+
+constinit const OpDef pow = function({
+    .name = "pow",
+    .doc = "x to the y, as C's pow. Derivatives at x = 0 and y = 0: docs/numerics.md.",
+    .jvp = pow_jvp,
+    .ulp = 1,
+    .samples = [] { return Samples{"pow f32[2, 3] in (0.3, 3), f32[2, 3]", "pow f64[4] in (0.3, 3), f64[4]", "pow f64[3] in (0.3, 3), f64[]", "pow f64[] in (0.3, 3), f64[3]"}; },
+}, 2);
+
+constinit const OpDef atan2 = function({
+    .name = "atan2",
+    .doc = "The angle of the point (x, y), operands y, x, in [-pi, pi]. The derivative at the origin is 0.",
+    .jvp = atan2_jvp,
+    .ulp = 4,
+    .samples = [] { return Samples{"atan2 f32[2, 3], f32[2, 3]", "atan2 f64[4], f64[4] in (0.2, 2)", "atan2 f64[3], f64[] in (0.2, 2)"}; },
+}, 2);
+
+}  // namespace sheaf::ir::ops

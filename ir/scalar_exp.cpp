@@ -41,7 +41,7 @@ Expr exp_tail(Expr r) {
   return polynomial(r, {0.00019972328, 0.0013930502, 0.008333177, 0.04166651, 0.16666667, 0.5});
 }
 
-Expr expm1_of_reduced(Expr r) { return fma(exp_tail(r), r * r, r); }
+Expr expm1_reduced(Expr r) { return fma(exp_tail(r), r * r, r); }
 
 // 2^n for n in the normal exponent range.
 Expr power_of_two(Expr n) {
@@ -55,29 +55,73 @@ Expr scale_by_power_of_two(Expr x, Expr n) {
   return x * power_of_two(half) * power_of_two(n - half);
 }
 
+// e^a / 2 for a >= 0, finite where e^a already overflows.
+Expr half_exp(Expr a) {
+  const Reduced reduced = reduce_by_ln2(clamp(a, 0, is_f64(a) ? 711 : 90));
+  return scale_by_power_of_two(1.0 + expm1_reduced(reduced.r), reduced.n - reduced.n.like(1));
+}
+
+// (sinh x - x) / x^3 for |x| <= 1, in z = x^2.
+Expr sinh_series(Expr z) {
+  if (is_f64(z)) {
+    return polynomial(z, {1.2248127024625495e-14, 7.290440704705655e-13, 1.6064445059623238e-10,
+                          2.5052066722372712e-08, 2.75573193961257e-06, 0.00019841269840904682, 0.008333333333333675,
+                          0.16666666666666666});
+  }
+  return polynomial(z, {2.7616586e-06, 0.00019846034, 0.008333299, 0.16666667});
+}
+
 }  // namespace
 
 Expr exp(Expr x) {
   x = is_f64(x) ? clamp(x, -746, 710) : clamp(x, -104, 89);  // beyond these the result is 0 or inf
   const Reduced reduced = reduce_by_ln2(x);
-  return scale_by_power_of_two(1.0 + expm1_of_reduced(reduced.r), reduced.n);
+  return scale_by_power_of_two(1.0 + expm1_reduced(reduced.r), reduced.n);
+}
+
+Expr exp2(Expr x) {
+  x = is_f64(x) ? clamp(x, -1080, 1025) : clamp(x, -152, 129);
+  const Reduced reduced = round_scaled(x, 1);
+  const Expr r = (x - reduced.real_n) * 0.69314718055994530942;  // exact before the product
+  return scale_by_power_of_two(1.0 + expm1_reduced(r), reduced.n);
+}
+
+Expr expm1(Expr x) {
+  const Expr limited = is_f64(x) ? clamp(x, -40, 710) : clamp(x, -20, 89);  // beyond these the result is -1 or inf
+  const Reduced reduced = reduce_by_ln2(limited);
+  // Half the result first: 2^n itself may overflow where the result does not.
+  const Expr scale = power_of_two(reduced.n - reduced.n.like(1));
+  const Expr half = fma(scale, expm1_reduced(reduced.r), scale - 0.5);
+  return select(abs(x) < (is_f64(x) ? 0x1p-55 : 0x1p-26), x, half + half);  // keeps -0 and subnormals
+}
+
+Expr sinh(Expr x) {
+  const Expr a = abs(x);
+  const Expr e = half_exp(a);
+  const Expr z = a * a;
+  const Expr near_zero = fma(z * a, sinh_series(z), a);
+  return copy_sign(select(a < 1.0, near_zero, e - 0.25 / e), x);
+}
+
+Expr cosh(Expr x) {
+  const Expr e = half_exp(abs(x));
+  return e + 0.25 / e;
+}
+
+Expr tanh(Expr x) {
+  const Expr magnitude = abs(x);
+  const double limit = is_f64(x) ? 20 : 10;  // past it tanh rounds to 1
+  const Expr a = select(magnitude.like(limit) < magnitude, limit, magnitude);
+  const Reduced reduced = reduce_by_ln2(a + a);
+  const Expr scale = power_of_two(reduced.n);
+  const Expr expm1 = fma(scale, expm1_reduced(reduced.r), scale - 1.0);
+  return copy_sign(expm1 / (expm1 + 2.0), x);
 }
 
 Expr logistic(Expr x) {
   // e^-|x| cannot overflow, so that the result for a very negative x is the tiny e^x and not 0.
   const Expr e = exp(-abs(x));
   return select(x < 0.0, e, 1.0) / (1.0 + e);
-}
-
-Expr tanh(Expr x) {
-  const Expr magnitude = abs(x);
-  // Past the limit tanh rounds to 1; 2^n fits the normal range.
-  const double limit = is_f64(x) ? 20 : 10;
-  const Expr a = select(magnitude.like(limit) < magnitude, limit, magnitude);
-  const Reduced reduced = reduce_by_ln2(a + a);
-  const Expr scale = power_of_two(reduced.n);
-  const Expr expm1 = fma(scale, expm1_of_reduced(reduced.r), scale - 1.0);
-  return copy_sign(expm1 / (expm1 + 2.0), x);
 }
 
 }  // namespace sheaf::ir

@@ -107,9 +107,25 @@ Expr through_f64(Expr x, F&& f) {
 
 // The definitions, each over f32 and f64.
 Expr exp(Expr x);
-Expr log(Expr x);
+Expr expm1(Expr x);
+Expr exp2(Expr x);
+Expr sinh(Expr x);
+Expr cosh(Expr x);
 Expr tanh(Expr x);
 Expr logistic(Expr x);
+Expr log(Expr x);
+Expr log1p(Expr x);
+Expr log2(Expr x);
+Expr asinh(Expr x);
+Expr acosh(Expr x);
+Expr atanh(Expr x);
+Expr sin(Expr x);
+Expr cos(Expr x);
+Expr tan(Expr x);
+Expr asin(Expr x);
+Expr acos(Expr x);
+Expr atan(Expr x);
+Expr atan2(Expr y, Expr x);
 Expr rsqrt(Expr x);
 
 }  // namespace sheaf::ir

@@ -40,11 +40,32 @@ constexpr Row unary(std::string_view name, Expr (*definition)(Expr), double max_
   return {{name, 1, max_ulp_f32, max_ulp_f64, in_double<f>, in_long<g>}, definition};
 }
 
+template <double (*f)(double, double), long double (*g)(long double, long double)>
+constexpr Row binary(std::string_view name, Expr (*definition)(Expr, Expr), double max_ulp_f32, double max_ulp_f64) {
+  return {{name, 2, max_ulp_f32, max_ulp_f64, f, g}, nullptr, definition};
+}
+
 const std::array kRows = {
-    unary<std::exp, std::exp>("exp", exp, 1, 1),
-    unary<std::log, std::log>("log", log, 1, 1),
-    unary<std::tanh, std::tanh>("tanh", tanh, 2.5, 2.5),
+    unary<std::exp, std::exp>("exp", exp, 9, 9),
+    unary<std::expm1, std::expm1>("expm1", expm1, 9, 9),
+    unary<std::exp2, std::exp2>("exp2", exp2, 9, 9),
+    unary<std::log, std::log>("log", log, 9, 9),
+    unary<std::log1p, std::log1p>("log1p", log1p, 9, 9),
+    unary<std::log2, std::log2>("log2", log2, 9, 9),
+    unary<std::sin, std::sin>("sin", sin, 9, 9),
+    unary<std::cos, std::cos>("cos", cos, 9, 9),
+    unary<std::tan, std::tan>("tan", tan, 9, 9),
+    unary<std::asin, std::asin>("asin", asin, 9, 9),
+    unary<std::acos, std::acos>("acos", acos, 9, 9),
+    unary<std::atan, std::atan>("atan", atan, 9, 9),
+    unary<std::sinh, std::sinh>("sinh", sinh, 9, 9),
+    unary<std::cosh, std::cosh>("cosh", cosh, 9, 9),
+    unary<std::tanh, std::tanh>("tanh", tanh, 9, 9),
+    unary<std::asinh, std::asinh>("asinh", asinh, 9, 9),
+    unary<std::acosh, std::acosh>("acosh", acosh, 9, 9),
+    unary<std::atanh, std::atanh>("atanh", atanh, 9, 9),
     unary<logistic_reference<double>, logistic_reference<long double>>("logistic", logistic, 3, 3),
+    binary<std::atan2, std::atan2>("atan2", atan2, 3, 3),
     unary<rsqrt_reference<double>, rsqrt_reference<long double>>("rsqrt", rsqrt, 1.5, 1.5),
 };
 

@@ -1,5 +1,6 @@
 // Logarithms. x = 2^e m with m in [sqrt(1/2), sqrt 2), then a series in m - 1 added to e ln 2, small terms first.
 // Invariant: log(+-0) = -inf, log of a negative number is NaN, log(+inf) = +inf, and subnormals are scaled up first.
+#include <cmath>
 #include <limits>
 
 #include "ir/scalar_expr.h"
@@ -9,6 +10,7 @@ namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+constexpr double kLn2 = 0.69314718055994530942;
 
 // x = 2^exponent * (1 + fraction)
 struct Split {
@@ -16,18 +18,27 @@ struct Split {
   Expr fraction;  // in [sqrt(1/2) - 1, sqrt 2 - 1]
 };
 
-Split split_at_sqrt_half(Expr x) {
-  const bool is_wide = is_f64(x);
-  const int mantissa_bits = is_wide ? 52 : 23;
-  const Expr is_tiny = x < (is_wide ? 0x1p-1022 : 0x1p-126);
-  const Expr bits = to_int_bits(select(is_tiny, x * (is_wide ? 0x1p54 : 0x1p25), x));
+Split split_normal(Expr x) {
+  const int mantissa_bits = is_f64(x) ? 52 : 23;
   const Expr origin = to_int_bits(x.like(0.70710678118654752));
-  const Expr offset = bits - origin;
+  const Expr offset = to_int_bits(x) - origin;
   const Expr exponent = convert(shr_arith(offset, mantissa_bits), x.dtype());
-  const Expr mantissa_mask = offset.like(static_cast<double>((std::int64_t{1} << mantissa_bits) - 1));
-  const Expr mantissa = from_int_bits((offset & mantissa_mask) + origin);
-  const Expr bias = select(is_tiny, is_wide ? -54.0 : -25.0, x.like(0));
-  return {exponent + bias, mantissa - 1.0};
+  const Expr mantissa_mask = offset.like_bits((std::uint64_t{1} << mantissa_bits) - 1);
+  return {exponent, from_int_bits((offset & mantissa_mask) + origin) - 1.0};
+}
+
+Split split(Expr x) {
+  const Expr is_subnormal = x < (is_f64(x) ? 0x1p-1022 : 0x1p-126);
+  const double lift = is_f64(x) ? 54 : 25;
+  const Split parts = split_normal(select(is_subnormal, x * std::exp2(lift), x));
+  return {parts.exponent - select(is_subnormal, lift, x.like(0)), parts.fraction};
+}
+
+// e ln 2 + t, with ln 2 in two parts of which the first times e is exact.
+Expr add_exponent(Expr e, Expr leading, Expr trailing) {
+  const double high = is_f64(e) ? 0x1.62e42feep-1 : 0x1.62e4p-1;
+  const double low = is_f64(e) ? 0x1.a39ef35793c76p-33 : 0x1.7f7d1cp-20;
+  return fma(e, high, leading + fma(e, low, trailing));
 }
 
 // log(1 + f) - f + f^2 / 2 for f in the range of `Split`.
@@ -45,7 +56,7 @@ Expr log1p_tail(Expr f) {
                                     0.2000068, -0.2499998, 0.3333333});
 }
 
-// Replaces the value of a logarithm at the edges of its domain.
+// Replaces the value of a logarithm of `x` at the edges of its domain.
 Expr with_log_edges(Expr x, Expr value) {
   value = select(x < kInf, value, x);  // +inf and NaN
   return select(x > 0.0, value, select(x == 0.0, -kInf, select(x < 0.0, kNaN, x)));
@@ -54,12 +65,55 @@ Expr with_log_edges(Expr x, Expr value) {
 }  // namespace
 
 Expr log(Expr x) {
-  const Split split = split_at_sqrt_half(x);
-  const Expr f = split.fraction, e = split.exponent;
-  const double high = is_f64(x) ? 6.93147180369123816490e-01 : 0.693359375;
-  const double low = is_f64(x) ? 1.90821492927058770002e-10 : -2.12194440e-4;
-  const Expr tail = fma(e, low, log1p_tail(f));
-  return with_log_edges(x, fma(e, high, f + fma(f * f, -0.5, tail)));
+  const auto [e, f] = split(x);
+  const Expr trailing = fma(f * f, -0.5, log1p_tail(f));
+  return with_log_edges(x, add_exponent(e, f, trailing));
+}
+
+Expr log2(Expr x) {
+  const auto [e, f] = split(x);
+  // f / ln 2 in two parts: only e and the leading product are large.
+  const double high = is_f64(x) ? 0x1.71547652b82fep+0 : 0x1.715476p+0;
+  const double low = is_f64(x) ? 0x1.777d0ffda0d24p-56 : 0x1.4ae0cp-26;
+  const Expr trailing = fma(f * f, -0.5, log1p_tail(f));
+  const Expr leading = f * high;
+  const Expr leading_tail = fma(f, high, -leading);
+  const Expr small = fma(trailing, high, fma(f, low, leading_tail));
+  return with_log_edges(x, e + (leading + small));
+}
+
+Expr log1p(Expr x) {
+  const Expr u = 1.0 + x;
+  // What the addition rounded off, relative to u.
+  const Expr lost = select(u < 2.0, x - (u - 1.0), 1.0 - (u - x)) / u;
+  const Split parts = split_normal(u);
+  // With no exponent, x itself is the fraction, exactly.
+  const Expr is_near_zero = parts.exponent == 0.0;
+  const Expr f = select(is_near_zero, x, parts.fraction);
+  const Expr trailing = fma(f * f, -0.5, log1p_tail(f)) + select(is_near_zero, x.like(0), lost);
+  const Expr value = with_log_edges(u, add_exponent(parts.exponent, f, trailing));
+  return select(abs(x) < (is_f64(x) ? 0x1p-54 : 0x1p-25), x, value);  // keeps -0 and subnormals
+}
+
+Expr asinh(Expr x) {
+  const Expr a = abs(x);
+  const Expr is_large = a > (is_f64(x) ? 0x1p60 : 0x1p30);  // there asinh a = ln 2a = ln(1 + a) + ln 2
+  const Expr z = a * a;
+  const Expr value = log1p(select(is_large, a, a + z / (1.0 + sqrt(z + 1.0))));
+  return copy_sign(value + select(is_large, kLn2, x.like(0)), x);
+}
+
+Expr acosh(Expr x) {
+  const Expr is_large = x > (is_f64(x) ? 0x1p60 : 0x1p30);  // there acosh x = ln 2x = ln(1 + x) + ln 2
+  const Expr t = x - 1.0;
+  const Expr value = log1p(select(is_large, x, t + sqrt(fma(t, t, t + t))));
+  return select(x < 1.0, kNaN, value + select(is_large, kLn2, x.like(0)));
+}
+
+Expr atanh(Expr x) {
+  const Expr a = abs(x);
+  const Expr value = 0.5 * log1p((a + a) / (1.0 - a));
+  return copy_sign(value, x);
 }
 
 }  // namespace sheaf::ir

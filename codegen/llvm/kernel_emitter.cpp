@@ -1,9 +1,8 @@
 // A kernel is its phases, or a contraction.
 #include "codegen/llvm/kernel_emitter.h"
 
+#include "codegen/llvm/contract_emitter.h"
 #include "codegen/llvm/phase_emitter.h"
-#include "fmt/format.h"
-#include "ir/check.h"
 
 namespace sheaf::codegen {
 
@@ -17,7 +16,10 @@ llvm::Function* declare_phase(llvm::Module& module, const std::string& symbol) {
 
 void emit_kernel(llvm::Module& module, const CompileUnit& unit, const CpuTarget& target) {
   const kir::Kernel& kernel = *unit.kernel;
-  SHEAF_CHECK(!kernel.contract, fmt::format("{}: contractions are not phases", kernel.name));
+  if (kernel.contract) {
+    ContractEmitter(*declare_phase(module, phase_symbol(unit.symbol, 0)), *kernel.contract, target).emit();
+    return;
+  }
   for (std::size_t i = 0; i < kernel.phases.size(); ++i) {
     llvm::Function* function = declare_phase(module, phase_symbol(unit.symbol, static_cast<int>(i)));
     PhaseEmitter(*function, kernel, kernel.phases[i], target).emit();

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "fmt/format.h"
+#include "codegen/llvm/loops.h"
 #include "ir/check.h"
 
 namespace sheaf::codegen {
@@ -35,27 +35,11 @@ PhaseEmitter::PhaseEmitter(llvm::Function& function, const kir::Kernel& kernel, 
 }
 
 void PhaseEmitter::emit() {
-  loop(function_.getArg(1), function_.getArg(2), 1, [&](Value unit) {
+  emit_loop(b_, function_.getArg(1), function_.getArg(2), 1, [&](Value unit) {
     axes_[0] = unit;
     emit(phase_.body);
   });
   b_.CreateRetVoid();
-}
-
-void PhaseEmitter::loop(Value first, Value end, std::int64_t step, llvm::function_ref<void(Value)> body) {
-  llvm::LLVMContext& context = function_.getContext();
-  llvm::BasicBlock* before = b_.GetInsertBlock();
-  auto* head = llvm::BasicBlock::Create(context, "loop", &function_);
-  auto* after = llvm::BasicBlock::Create(context, "after", &function_);
-  b_.CreateCondBr(b_.CreateICmpSLT(first, end), head, after);
-  b_.SetInsertPoint(head);
-  llvm::PHINode* i = b_.CreatePHI(b_.getInt64Ty(), 2);
-  i->addIncoming(first, before);
-  body(i);
-  Value next = b_.CreateAdd(i, b_.getInt64(step), "", /*HasNUW=*/true, /*HasNSW=*/true);
-  i->addIncoming(next, b_.GetInsertBlock());
-  b_.CreateCondBr(b_.CreateICmpSLT(next, end), head, after);
-  b_.SetInsertPoint(after);
 }
 
 void PhaseEmitter::emit(const kir::Block& block) {
@@ -134,7 +118,7 @@ void PhaseEmitter::emit(const kir::For& loop_stmt) {
       if (extent == 1) body(b_.getInt64(0));
       return;
   }
-  loop(b_.getInt64(0), b_.getInt64(extent), 1, body);
+  emit_loop(b_, b_.getInt64(0), b_.getInt64(extent), 1, body);
 }
 
 void PhaseEmitter::emit(const kir::LaneReduce& reduce) {
@@ -158,14 +142,7 @@ void PhaseEmitter::emit(const kir::LaneReduce& reduce) {
 }
 
 void PhaseEmitter::emit(const kir::If& branch) {
-  llvm::LLVMContext& context = function_.getContext();
-  auto* then = llvm::BasicBlock::Create(context, "then", &function_);
-  auto* after = llvm::BasicBlock::Create(context, "after", &function_);
-  b_.CreateCondBr(values_[branch.condition], then, after);
-  b_.SetInsertPoint(then);
-  emit(branch.then);
-  b_.CreateBr(after);
-  b_.SetInsertPoint(after);
+  emit_if(b_, values_[branch.condition], [&] { emit(branch.then); });
 }
 
 void PhaseEmitter::emit(const kir::Barrier&) { SHEAF_CHECK(false, "a CUDA barrier on the CPU"); }

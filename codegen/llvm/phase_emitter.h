@@ -8,7 +8,6 @@
 
 #include "codegen/kir/kir.h"
 #include "codegen/llvm/scalar_emitter.h"
-#include "llvm/ADT/STLFunctionalExtras.h"
 #include "llvm/IR/Function.h"
 
 namespace sheaf::codegen {
@@ -44,8 +43,6 @@ class PhaseEmitter {
   Value expression(const kir::Let& let);
   Value expression(const kir::Scalar& scalar, DType dtype);
   Value in_range(const kir::InRange& test);
-  /// Calls `body(i)` in a loop over i = first, first + step, ... < end.
-  void loop(Value first, Value end, std::int64_t step, llvm::function_ref<void(Value)> body);
 
   // Vector loops (vector_loop.cpp).
   void emit_vector_loop(const kir::For& loop);

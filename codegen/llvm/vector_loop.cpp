@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "codegen/llvm/loops.h"
 #include "codegen/llvm/phase_emitter.h"
 #include "ir/check.h"
 
@@ -47,7 +48,7 @@ void PhaseEmitter::emit_vector_loop(const kir::For& loop_stmt) {
   if (whole == width) {
     emit_lanes(loop_stmt, b_.getInt64(0), full);
   } else if (whole > 0) {
-    loop(b_.getInt64(0), b_.getInt64(whole), width, [&](Value first) { emit_lanes(loop_stmt, first, full); });
+    emit_loop(b_, b_.getInt64(0), b_.getInt64(whole), width, [&](Value first) { emit_lanes(loop_stmt, first, full); });
   }
   if (rest > 0) {
     const int rest_width = static_cast<int>(std::bit_ceil(static_cast<unsigned>(rest)));

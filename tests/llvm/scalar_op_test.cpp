@@ -162,7 +162,7 @@ void check_cases(DType in, const std::vector<Case>& cases, const CpuTarget& targ
       const Bits actual = read(buffers[4 + c], row, out);
       if (actual == expected || (is_nan(out, actual) && is_nan(out, expected))) continue;
       ++reported;
-      FAIL_CHECK(target.cpu << " " << name(op) << " " << name(in) << " -> " << name(out) << std::hex << " of " << bits[0]
+      FAIL_CHECK(target.cpu << " " << std::string(name(op)) << " " << std::string(name(in)) << " -> " << std::string(name(out)) << std::hex << " of " << bits[0]
                             << " " << bits[1] << " " << bits[2] << ": " << actual << ", expected " << expected);
     }
   }

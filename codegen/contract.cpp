@@ -1,0 +1,227 @@
+// Chooses tiles and blocks as Goto does: a packed block of the left operand stays in the L2 cache, a panel of the right
+// one in L1, and sums in registers. Small and flat products skip packing, which would cost more than it saves.
+// Reference: K. Goto, R. van de Geijn, "Anatomy of high-performance matrix multiplication", ACM TOMS 34(3), 2008.
+#include "codegen/contract.h"
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <utility>
+
+#include "fmt/format.h"
+#include "ir/check.h"
+
+namespace sheaf::codegen {
+namespace {
+
+using Dims = kir::Contract::Dims;
+
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+constexpr std::int64_t round_up(std::int64_t a, std::int64_t b) { return ceil_div(a, b) * b; }
+
+std::int64_t size_of(const Dims& dims) {
+  return std::accumulate(dims.extents.begin(), dims.extents.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+// Drops dims of extent 1, and merges neighbours that are one dim for every operand. Always leaves one dim.
+Dims merged(const Dims& dims) {
+  Dims result;
+  auto push = [&](std::int64_t extent, std::int64_t lhs, std::int64_t rhs, std::int64_t out) {
+    result.extents.push_back(extent);
+    result.lhs_strides.push_back(lhs);
+    result.rhs_strides.push_back(rhs);
+    result.out_strides.push_back(out);
+  };
+  for (std::size_t i = 0; i < dims.extents.size(); ++i) {
+    const std::int64_t extent = dims.extents[i];
+    if (extent == 1) continue;
+    const bool merges = !result.extents.empty() && result.lhs_strides.back() == extent * dims.lhs_strides[i] &&
+                        result.rhs_strides.back() == extent * dims.rhs_strides[i] &&
+                        result.out_strides.back() == extent * dims.out_strides[i];
+    if (!merges) {
+      push(extent, dims.lhs_strides[i], dims.rhs_strides[i], dims.out_strides[i]);
+      continue;
+    }
+    result.extents.back() *= extent;
+    result.lhs_strides.back() = dims.lhs_strides[i];
+    result.rhs_strides.back() = dims.rhs_strides[i];
+    result.out_strides.back() = dims.out_strides[i];
+  }
+  if (result.extents.empty()) push(1, 0, 0, 0);
+  return result;
+}
+
+bool is_one_dim(const Dims& dims) { return dims.extents.size() == 1; }
+
+// True if the dim is a run of neighbours in an operand with these strides.
+bool is_run(const Dims& dims, const std::vector<std::int64_t>& strides) {
+  return is_one_dim(dims) && (strides[0] == 1 || dims.extents[0] == 1);
+}
+
+kir::Contract swapped(const kir::Contract& c) {
+  auto exchange = [](Dims dims) {
+    std::swap(dims.lhs_strides, dims.rhs_strides);
+    return dims;
+  };
+  kir::Contract result = c;
+  result.batch = exchange(c.batch);
+  result.m = exchange(c.n);
+  result.n = exchange(c.m);
+  result.k = exchange(c.k);
+  std::swap(result.lhs, result.rhs);
+  std::swap(result.lhs_offset, result.rhs_offset);
+  return result;
+}
+
+// Narrow integers wrap the same when computed in 32 bits and cut at the end.
+DType computed_dtype(DType accumulate) {
+  if (accumulate == DType::f32 || accumulate == DType::f64) return accumulate;
+  if (is_bool(accumulate)) return DType::u8;
+  SHEAF_CHECK(is_int(accumulate), fmt::format("a contraction that accumulates in {}", name(accumulate)));
+  return size_bytes(accumulate) == 8 ? DType::u64 : DType::u32;
+}
+
+struct Tile { int rows, vectors; };
+
+// The register tile that wastes least on the ragged edges: all but a few registers hold sums.
+Tile choose_tile(const ContractPlan& p, const CpuTarget& target) {
+  struct Candidate { Tile most; double penalty; };  // the penalty: loads per multiply-add, measured
+  static constexpr Candidate kMany[] = {{{14, 2}, 1.0}, {{9, 3}, 1.02}, {{24, 1}, 1.15}};
+  static constexpr Candidate kFew[] = {{{6, 2}, 1.0}, {{4, 3}, 1.02}, {{12, 1}, 1.15}};
+  Tile best{};
+  double best_cost = 0;
+  for (const auto& [most, penalty] : target.vector_registers >= 32 ? kMany : kFew) {
+    const std::int64_t tiles = std::max<std::int64_t>(1, ceil_div(p.rows, most.rows));
+    const std::int64_t rows = std::max<std::int64_t>(1, ceil_div(p.rows, tiles));
+    const double cost = static_cast<double>(rows * tiles) *
+                        static_cast<double>(round_up(std::max<std::int64_t>(p.columns, 1), most.vectors * p.lanes)) * penalty;
+    if (best.rows == 0 || cost < best_cost) {
+      best = {static_cast<int>(rows), most.vectors};
+      best_cost = cost;
+    }
+  }
+  return best;
+}
+
+// For few rows the right operand is read once, so long runs of it count: as many columns as registers allow.
+Tile choose_flat_tile(const ContractPlan& p, const CpuTarget& target) {
+  const int sums = target.vector_registers >= 32 ? 28 : 12;
+  const std::int64_t most_rows = target.vector_registers >= 32 ? 8 : 4;
+  const std::int64_t rows = std::max<std::int64_t>(1, ceil_div(p.rows, std::max<std::int64_t>(1, ceil_div(p.rows, most_rows))));
+  const auto most = static_cast<int>(std::min({std::int64_t{16}, sums / rows, std::max<std::int64_t>(1, ceil_div(p.columns, p.lanes))}));
+  for (int vectors = most; vectors > most / 2; --vectors) {
+    if (p.columns % (std::int64_t{vectors} * p.lanes) == 0) return {static_cast<int>(rows), vectors};
+  }
+  return {static_cast<int>(rows), most};
+}
+
+constexpr std::int64_t kFlatRows = 16;
+constexpr std::int64_t kDirectBytes = 300'000;         // of the right operand: it then stays in L2 without packing
+constexpr std::int64_t kDirectUnit = 1 << 20;          // multiply-adds
+constexpr std::int64_t kBlockTerms = 384;
+constexpr std::int64_t kBlockRows = 336;
+constexpr std::int64_t kBlockColumns = 512;
+constexpr std::int64_t kKeptBytes = 6 << 20;           // of packed right operand
+constexpr std::int64_t kWantedUnits = 16;
+constexpr std::int64_t kSmallestUnit = 8'000'000;      // multiply-adds
+
+bool can_be_direct(const ContractPlan& p) {
+  const kir::Contract& c = p.contract;
+  const bool fits = is_one_dim(c.m) && is_one_dim(c.k) && is_run(c.n, c.n.rhs_strides) && is_run(c.n, c.n.out_strides);
+  const std::int64_t rhs_bytes = p.terms * p.columns * size_bytes(c.rhs);
+  return fits && (p.rows <= kFlatRows || rhs_bytes <= kDirectBytes);
+}
+
+void plan_direct(ContractPlan& p, const CpuTarget& target) {
+  const Tile tile = p.rows <= kFlatRows ? choose_flat_tile(p, target) : choose_tile(p, target);
+  p.is_direct = true;
+  p.tile_rows = tile.rows;
+  p.tile_vectors = tile.vectors;
+  p.block_terms = p.terms;
+  // Whole columns of tiles, then whole rows of them, until a unit is worth its hand-over.
+  const std::int64_t tile_work = std::max<std::int64_t>(1, p.terms * p.tile_rows * p.tile_columns());
+  const std::int64_t wanted = std::max<std::int64_t>(1, kDirectUnit / tile_work);
+  const std::int64_t row_tiles = std::max<std::int64_t>(1, p.rows / p.tile_rows);
+  const std::int64_t column_tiles = std::max<std::int64_t>(1, ceil_div(p.columns, p.tile_columns()));
+  const std::int64_t tall = std::min(row_tiles, wanted);
+  p.block_rows = tall * p.tile_rows;
+  p.block_columns = std::min(column_tiles, std::max<std::int64_t>(1, wanted / tall)) * p.tile_columns();
+  // The last row block takes the rest, and its last tile overlaps the one before: so no tile has fewer rows.
+  p.row_blocks = p.rows == 0 ? 0 : std::max<std::int64_t>(1, p.rows / p.block_rows);
+  p.column_blocks = ceil_div(p.columns, p.block_columns);
+}
+
+void plan_packed(ContractPlan& p, const CpuTarget& target) {
+  const Tile tile = choose_tile(p, target);
+  const int bytes = size_bytes(p.computed);
+  p.tile_rows = tile.rows;
+  p.tile_vectors = tile.vectors;
+  p.term_blocks = std::max<std::int64_t>(1, ceil_div(p.terms, kBlockTerms * 4 / bytes));
+  p.block_terms = ceil_div(p.terms, p.term_blocks);
+
+  std::int64_t most_rows = kBlockRows, most_columns = kBlockColumns;
+  auto block = [&] {
+    p.row_blocks = ceil_div(p.rows, most_rows);
+    p.block_rows = round_up(ceil_div(p.rows, std::max<std::int64_t>(p.row_blocks, 1)), p.tile_rows);
+    p.row_blocks = ceil_div(p.rows, std::max<std::int64_t>(p.block_rows, 1));
+    p.column_blocks = ceil_div(p.columns, most_columns);
+    p.block_columns = round_up(ceil_div(p.columns, std::max<std::int64_t>(p.column_blocks, 1)), p.tile_columns());
+    p.column_blocks = ceil_div(p.columns, std::max<std::int64_t>(p.block_columns, 1));
+    p.units = p.batches * p.row_blocks * p.column_blocks;
+  };
+  block();
+  while (p.units < kWantedUnits && p.block_rows * p.block_columns * p.terms > 2 * kSmallestUnit) {
+    const std::int64_t before = p.units;
+    (p.block_columns >= p.block_rows ? most_columns : most_rows) /= 2;
+    block();
+    if (p.units == before) break;
+  }
+
+  const kir::Contract& c = p.contract;
+  p.keeps_rhs = p.terms * p.block_columns * bytes <= kKeptBytes;
+  const bool holds_sums = is_one_dim(c.m) && is_run(c.n, c.n.out_strides) && size_bytes(c.out) == bytes && is_float(c.out) == is_float(p.computed);
+  p.has_sum_block = !holds_sums;
+  // Packing may store up to a vector past the end.
+  p.lhs_bytes = round_up(p.block_rows * p.block_terms * bytes + target.vector_bytes, 64);
+  p.rhs_bytes = round_up(p.block_columns * (p.keeps_rhs ? p.terms : p.block_terms) * bytes + target.vector_bytes, 64);
+  const std::int64_t sums = p.has_sum_block ? p.block_rows * p.block_columns : p.tile_rows * p.tile_columns();
+  p.sum_bytes = round_up(sums * bytes, 64);
+  p.scratch_bytes = p.lhs_bytes + p.rhs_bytes + p.sum_bytes;
+}
+
+// At two multiply-adds of full vectors per cycle of 3 GHz, and 15 bytes per nanosecond of operands.
+std::int64_t estimate_unit_ps(const ContractPlan& p) {
+  const std::int64_t rows = std::min(p.block_rows, p.rows), columns = std::min(p.block_columns, p.columns);
+  const double multiply_adds = static_cast<double>(rows * columns) * static_cast<double>(p.terms);
+  const double bytes = static_cast<double>((rows + columns) * p.terms + rows * columns) * size_bytes(p.computed);
+  return static_cast<std::int64_t>(std::max(multiply_adds / (p.lanes * 2 * 0.003), bytes / 0.015)) + 1;
+}
+
+}  // namespace
+
+ContractPlan plan_contract(const kir::Contract& contract, const CpuTarget& target) {
+  ContractPlan p;
+  p.contract = contract;
+  for (Dims* dims : {&p.contract.batch, &p.contract.m, &p.contract.n, &p.contract.k}) *dims = merged(*dims);
+  // Vectors run along the result's columns; if it is the rows that are neighbours, they become the columns.
+  const Dims &m = p.contract.m, &n = p.contract.n;
+  p.is_swapped = !is_run(n, n.out_strides) && is_run(m, m.out_strides);
+  if (p.is_swapped) p.contract = swapped(p.contract);
+
+  p.batches = size_of(p.contract.batch);
+  p.rows = size_of(p.contract.m);
+  p.columns = size_of(p.contract.n);
+  p.terms = size_of(p.contract.k);
+  p.computed = computed_dtype(contract.accumulate);
+  p.lanes = target.lanes(size_bytes(p.computed));
+  if (can_be_direct(p)) {
+    plan_direct(p, target);
+  } else {
+    plan_packed(p, target);
+  }
+  p.units = p.batches * p.row_blocks * p.column_blocks;
+  p.unit_ps = estimate_unit_ps(p);
+  return p;
+}
+
+}  // namespace sheaf::codegen

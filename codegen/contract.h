@@ -1,0 +1,45 @@
+// How a contraction runs on a CPU: the path, the register tile, the blocks, and the units that threads share out.
+// Invariant: a plan is a function of the contraction and the CPU level only, never of the thread count; and each element
+// of the result is one chain of multiply-adds in the order of k whatever the plan, so the bits do not depend on it.
+#pragma once
+
+#include <cstdint>
+
+#include "codegen/cpu_target.h"
+#include "codegen/kir/kir.h"
+
+namespace sheaf::codegen {
+
+struct ContractPlan {
+  /// The contraction with mergeable dims merged, and lhs and rhs exchanged if `is_swapped`.
+  kir::Contract contract;
+  bool is_swapped = false;
+  std::int64_t batches = 1, rows = 1, columns = 1, terms = 1;
+
+  DType computed = DType::f32;  // what a lane holds: f32, f64, u32, u64, or u8 for bool
+  int lanes = 1;                // per register
+  int tile_rows = 1;            // of the register tile
+  int tile_vectors = 1;         // its columns, in registers
+
+  /// Direct: operands are read where they lie, in one pass over k. Otherwise blocks of both are packed first.
+  bool is_direct = false;
+  std::int64_t block_rows = 1, block_columns = 1;  // of one unit
+  std::int64_t row_blocks = 1, column_blocks = 1;
+  std::int64_t block_terms = 1, term_blocks = 1;   // packed: of k at a time
+  /// Packed: all of k of a column block stays packed from unit to unit, rather than one block of terms at a time.
+  bool keeps_rhs = false;
+  /// Packed: sums are collected in a block of their own, because the result's layout or dtype cannot hold them.
+  bool has_sum_block = false;
+  std::int64_t lhs_bytes = 0, rhs_bytes = 0, sum_bytes = 0;  // of scratch, in this order, each a multiple of 64
+
+  // What the runtime needs, as in Phase.
+  std::int64_t units = 1;  // batch outermost, then column blocks, then row blocks
+  std::int64_t unit_ps = 1;
+  std::int64_t scratch_bytes = 0;
+
+  std::int64_t tile_columns() const { return std::int64_t{tile_vectors} * lanes; }
+};
+
+ContractPlan plan_contract(const kir::Contract& contract, const CpuTarget& target);
+
+}  // namespace sheaf::codegen

@@ -1,0 +1,218 @@
+// The loops around the register tile. A unit is one block of the result; it is computed by one thread from beginning to
+// end, and units share nothing but the packed right operand that one call keeps from unit to unit.
+#include "codegen/llvm/contract_emitter.h"
+
+#include "codegen/llvm/loops.h"
+#include "ir/check.h"
+
+namespace sheaf::codegen {
+
+ContractEmitter::ContractEmitter(llvm::Function& function, const kir::Contract& contract, const CpuTarget& target)
+    : function_(function), target_(target), plan_(plan_contract(contract, target)),
+      b_(llvm::BasicBlock::Create(function.getContext(), "entry", &function)), scalar_(b_, target_) {}
+
+void ContractEmitter::emit() {
+  if (plan_.units == 0) {  // an empty result
+    b_.CreateRetVoid();
+    return;
+  }
+  const kir::Contract& c = plan_.contract;
+  auto parameter = [&](int i) {
+    return b_.CreateLoad(b_.getPtrTy(), b_.CreateConstGEP1_64(b_.getPtrTy(), function_.getArg(0), i));
+  };
+  Value lhs = parameter(plan_.is_swapped ? 1 : 0), rhs = parameter(plan_.is_swapped ? 0 : 1), out = parameter(2);
+  Value scratch = function_.getArg(3);
+  packed_lhs_ = scratch;
+  packed_rhs_ = b_.CreateConstGEP1_64(b_.getInt8Ty(), scratch, plan_.lhs_bytes);
+  sums_ = b_.CreateConstGEP1_64(b_.getInt8Ty(), scratch, plan_.lhs_bytes + plan_.rhs_bytes);
+  rhs_key_ = emit_slot(b_, b_.getInt64Ty());
+  b_.CreateStore(constant(-1), rhs_key_);
+
+  emit_loop(b_, function_.getArg(1), function_.getArg(2), 1, [&](Value unit) {
+    Value row_block = b_.CreateURem(unit, constant(plan_.row_blocks));
+    Value rhs_key = b_.CreateUDiv(unit, constant(plan_.row_blocks));
+    Value column_block = b_.CreateURem(rhs_key, constant(plan_.column_blocks));
+    Value batch = b_.CreateUDiv(rhs_key, constant(plan_.column_blocks));
+    auto block = [&](Value index, std::int64_t size, std::int64_t blocks, std::int64_t total) {
+      Value first = b_.CreateMul(index, constant(size));
+      Value is_last = b_.CreateICmpEQ(index, constant(blocks - 1));
+      return Block{first, b_.CreateSelect(is_last, b_.CreateSub(constant(total), first), constant(size))};
+    };
+    const Block rows = block(row_block, plan_.block_rows, plan_.row_blocks, plan_.rows);
+    const Block columns = block(column_block, plan_.block_columns, plan_.column_blocks, plan_.columns);
+    auto base = [&](DType dtype, Value buffer, std::int64_t start, const Strides& strides) {
+      return element(dtype, buffer, b_.CreateAdd(constant(start), offset(c.batch.extents, strides, batch)));
+    };
+    Value a = base(c.lhs, lhs, c.lhs_offset, c.batch.lhs_strides);
+    Value b = base(c.rhs, rhs, c.rhs_offset, c.batch.rhs_strides);
+    Value to = base(c.out, out, c.out_offset, c.batch.out_strides);
+    if (plan_.is_direct) {
+      emit_direct_unit(a, b, to, rows, columns);
+    } else {
+      emit_packed_unit(a, b, to, rows, columns, rhs_key);
+    }
+  });
+  b_.CreateRetVoid();
+}
+
+// Tiles that would reach over the last row are moved up instead: the rows they share with the tile above are computed
+// twice, with the same bits. The last columns have a tile of their own.
+void ContractEmitter::emit_direct_unit(Value lhs, Value rhs, Value out, Block rows, Block columns) {
+  const kir::Contract& c = plan_.contract;
+  TileShape shape{.rows = plan_.tile_rows, .columns = plan_.tile_columns(), .lhs = c.lhs, .rhs = c.rhs, .out = c.out,
+                  .lhs_row_stride = c.m.lhs_strides[0], .lhs_term_stride = c.k.lhs_strides[0],
+                  .rhs_term_stride = c.k.rhs_strides[0]};
+  const std::int64_t edge_columns = plan_.columns % plan_.tile_columns();
+  if (plan_.columns >= plan_.tile_columns()) tile_ = tile_function(function_.getName().str() + "_tile", shape);
+  if (edge_columns) {
+    shape.columns = edge_columns;
+    edge_tile_ = tile_function(function_.getName().str() + "_edge", shape);
+  }
+  Value end = b_.CreateAdd(columns.first, columns.count);
+  Value last_row = b_.CreateSub(b_.CreateAdd(rows.first, rows.count), constant(plan_.tile_rows));
+  auto column_of_tiles = [&](llvm::Function* tile, Value j) {
+    emit_loop(b_, constant(0), rows.count, plan_.tile_rows, [&](Value i) {
+      Value row = minimum(b_.CreateAdd(rows.first, i), last_row);
+      Value a = element(c.lhs, lhs, b_.CreateMul(row, constant(c.m.lhs_strides[0])));
+      Value b = element(c.rhs, rhs, j);
+      Value to = element(c.out, out, b_.CreateAdd(b_.CreateMul(row, constant(c.m.out_strides[0])), j));
+      b_.CreateCall(tile, {constant(plan_.terms), a, b, to, constant(c.m.out_strides[0]), b_.getTrue()});
+    });
+  };
+  emit_loop(b_, columns.first, end, plan_.tile_columns(), [&](Value j) {
+    if (!edge_tile_) return column_of_tiles(tile_, j);
+    if (!tile_) return column_of_tiles(edge_tile_, j);
+    Value is_whole = b_.CreateICmpSLE(b_.CreateAdd(j, constant(plan_.tile_columns())), constant(plan_.columns));
+    emit_if(b_, is_whole, [&] { column_of_tiles(tile_, j); }, [&] { column_of_tiles(edge_tile_, j); });
+  });
+}
+
+void ContractEmitter::emit_packed_unit(Value lhs, Value rhs, Value out, Block rows, Block columns, Value rhs_key) {
+  const kir::Contract& c = plan_.contract;
+  tile_ = tile_function(function_.getName().str() + "_tile",
+                        {.rows = plan_.tile_rows, .columns = plan_.tile_columns(), .lhs = plan_.computed,
+                         .rhs = plan_.computed, .out = plan_.computed, .lhs_row_stride = 1,
+                         .lhs_term_stride = plan_.tile_rows, .rhs_term_stride = plan_.tile_columns(),
+                         .continues = plan_.term_blocks > 1});
+  const Packing pack_lhs{c.lhs, &c.m.extents, &c.m.lhs_strides, &c.k.lhs_strides, plan_.tile_rows};
+  const Packing pack_rhs{c.rhs, &c.n.extents, &c.n.rhs_strides, &c.k.rhs_strides, plan_.tile_columns()};
+  auto terms_of = [&](Value block) {
+    Value first = b_.CreateMul(block, constant(plan_.block_terms));
+    return Block{first, minimum(constant(plan_.block_terms), b_.CreateSub(constant(plan_.terms), first))};
+  };
+  auto rhs_block = [&](Value block) {
+    return element(plan_.computed, packed_rhs_, b_.CreateMul(block, constant(plan_.block_terms * plan_.block_columns)));
+  };
+  if (plan_.keeps_rhs) {
+    emit_if(b_, b_.CreateICmpNE(b_.CreateLoad(b_.getInt64Ty(), rhs_key_), rhs_key), [&] {
+      emit_loop(b_, constant(0), constant(plan_.term_blocks), 1, [&](Value block) {
+        pack(pack_rhs, rhs, rhs_block(block), columns, terms_of(block));
+      });
+      b_.CreateStore(rhs_key, rhs_key_);
+    });
+  }
+  emit_loop(b_, constant(0), constant(plan_.term_blocks), 1, [&](Value block) {
+    const Block terms = terms_of(block);
+    Value b = plan_.keeps_rhs ? rhs_block(block) : packed_rhs_;
+    if (!plan_.keeps_rhs) pack(pack_rhs, rhs, b, columns, terms);
+    pack(pack_lhs, lhs, packed_lhs_, rows, terms);
+    Value is_first = b_.CreateICmpEQ(block, constant(0));
+    // A panel of the right operand stays in L1 while the left one's panels stream past it from L2.
+    emit_loop(b_, constant(0), columns.count, plan_.tile_columns(), [&](Value j) {
+      Value rhs_panel = element(plan_.computed, b, b_.CreateMul(j, terms.count));
+      emit_loop(b_, constant(0), rows.count, plan_.tile_rows, [&](Value i) {
+        Value lhs_panel = element(plan_.computed, packed_lhs_, b_.CreateMul(i, terms.count));
+        emit_packed_tile(lhs_panel, rhs_panel, out, i, j, rows, columns, terms.count, is_first);
+      });
+    });
+  });
+  if (plan_.has_sum_block) write_sums(out, rows, columns);
+}
+
+// One tile at (i, j) of the unit's block. Where sums live in the result itself, a tile that reaches over its edge works
+// in a tile of scratch.
+void ContractEmitter::emit_packed_tile(Value a, Value b, Value out, Value i, Value j, Block rows, Block columns,
+                                       Value terms, Value is_first) {
+  const kir::Contract& c = plan_.contract;
+  auto call = [&](Value to, Value stride) { b_.CreateCall(tile_, {terms, a, b, to, stride, is_first}); };
+  if (plan_.has_sum_block) {
+    Value at = b_.CreateAdd(b_.CreateMul(i, constant(plan_.block_columns)), j);
+    return call(element(plan_.computed, sums_, at), constant(plan_.block_columns));
+  }
+  Value out_stride = constant(c.m.out_strides[0]), scratch_stride = constant(plan_.tile_columns());
+  Value column = b_.CreateAdd(columns.first, j);
+  Value row = b_.CreateMul(b_.CreateAdd(rows.first, i), out_stride);
+  Value at = element(c.out, out, b_.CreateAdd(row, column));
+  Value valid_rows = minimum(constant(plan_.tile_rows), b_.CreateSub(rows.count, i));
+  Value valid_columns = minimum(constant(plan_.tile_columns()), b_.CreateSub(columns.count, j));
+  Value is_whole = b_.CreateAnd(b_.CreateICmpEQ(valid_rows, constant(plan_.tile_rows)),
+                                b_.CreateICmpEQ(valid_columns, constant(plan_.tile_columns())));
+  emit_if(b_, is_whole, [&] { call(at, out_stride); }, [&] {
+    emit_if(b_, b_.CreateNot(is_first), [&] {
+      copy_tile(at, out_stride, sums_, scratch_stride, valid_rows, valid_columns);
+    });
+    call(sums_, scratch_stride);
+    copy_tile(sums_, scratch_stride, at, out_stride, valid_rows, valid_columns);
+  });
+}
+
+void ContractEmitter::copy_tile(Value from, Value from_stride, Value to, Value to_stride, Value rows, Value columns) {
+  llvm::Type* type = scalar_.memory_type(plan_.computed, plan_.lanes);
+  const llvm::Align align(size_bytes(plan_.computed));
+  std::vector<llvm::Constant*> steps(plan_.lanes);
+  for (int i = 0; i < plan_.lanes; ++i) steps[i] = b_.getInt32(i);
+  Value lanes = llvm::ConstantVector::get(steps);
+  emit_loop(b_, constant(0), rows, 1, [&](Value i) {
+    for (int v = 0; v < plan_.tile_vectors; ++v) {
+      const std::int64_t first = std::int64_t{v} * plan_.lanes;
+      Value left = b_.CreateTrunc(b_.CreateSub(columns, constant(first)), b_.getInt32Ty());
+      Value mask = b_.CreateICmpSLT(lanes, scalar_.splat(left, plan_.lanes));
+      auto at = [&](Value base, Value stride) {
+        return element(plan_.computed, base, b_.CreateAdd(b_.CreateMul(i, stride), constant(first)));
+      };
+      Value loaded = b_.CreateMaskedLoad(type, at(from, from_stride), align, mask, llvm::Constant::getNullValue(type));
+      b_.CreateMaskedStore(loaded, at(to, to_stride), align, mask);
+    }
+  });
+}
+
+// The block of sums to the result, in whatever layout and dtype that has.
+void ContractEmitter::write_sums(Value out, Block rows, Block columns) {
+  const kir::Contract& c = plan_.contract;
+  const bool is_run = c.n.out_strides.size() == 1 && c.n.out_strides[0] == 1;
+  const int lanes = is_run ? plan_.lanes : 1;
+  Value whole = b_.CreateAnd(columns.count, constant(-lanes));
+  emit_loop(b_, constant(0), rows.count, 1, [&](Value i) {
+    Value row = offset(c.m.extents, c.m.out_strides, b_.CreateAdd(rows.first, i));
+    auto copy = [&](Value j, int width) {
+      Value from = element(plan_.computed, sums_, b_.CreateAdd(b_.CreateMul(i, constant(plan_.block_columns)), j));
+      Value to = element(c.out, out, b_.CreateAdd(row, offset(c.n.extents, c.n.out_strides, b_.CreateAdd(columns.first, j))));
+      Value sums = b_.CreateAlignedLoad(scalar_.memory_type(plan_.computed, width), from, llvm::Align(size_bytes(plan_.computed)));
+      b_.CreateAlignedStore(from_computed(c.out, sums), to, llvm::Align(size_bytes(c.out)));
+    };
+    emit_loop(b_, constant(0), whole, lanes, [&](Value j) { copy(j, lanes); });
+    if (lanes > 1) emit_loop(b_, whole, columns.count, 1, [&](Value j) { copy(j, 1); });
+  });
+}
+
+// The offset in elements of the flat, row-major position `flat`.
+llvm::Value* ContractEmitter::offset(const Strides& extents, const Strides& strides, Value flat) {
+  Value sum = nullptr;
+  for (std::size_t i = extents.size(); i-- > 0;) {
+    Value position = i > 0 ? b_.CreateURem(flat, constant(extents[i])) : flat;
+    if (i > 0) flat = b_.CreateUDiv(flat, constant(extents[i]));
+    Value part = b_.CreateMul(position, constant(strides[i]));
+    sum = sum ? b_.CreateAdd(sum, part) : part;
+  }
+  return sum;
+}
+
+llvm::Value* ContractEmitter::element(DType dtype, Value base, Value index) {
+  return b_.CreateGEP(scalar_.memory_type(dtype, 1), base, index);
+}
+
+llvm::Value* ContractEmitter::minimum(Value a, Value b) {
+  return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, a, b);
+}
+
+}  // namespace sheaf::codegen

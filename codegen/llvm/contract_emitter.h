@@ -1,0 +1,84 @@
+// A contraction as LLVM IR: loops over blocks, packing, and a register tile, all with the extents and strides of the one
+// shape it is for. What may run where is decided by ContractPlan.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "codegen/contract.h"
+#include "codegen/llvm/scalar_emitter.h"
+#include "llvm/IR/Function.h"
+#include "llvm/IR/Module.h"
+
+namespace sheaf::codegen {
+
+class ContractEmitter {
+ public:
+  ContractEmitter(llvm::Function& function, const kir::Contract& contract, const CpuTarget& target);
+
+  void emit();
+
+ private:
+  using Value = llvm::Value*;
+  using Strides = std::vector<std::int64_t>;
+
+  // The register tile as a function of its own: sums of rows x columns elements over some terms.
+  struct TileShape {
+    int rows = 1;
+    std::int64_t columns = 1;              // the last vector is masked if this is no whole number of them
+    DType lhs, rhs, out;                   // in memory
+    std::int64_t lhs_row_stride = 1, lhs_term_stride = 1, rhs_term_stride = 1;
+    bool continues = false;                // may start from sums that are in `out` already
+  };
+  // The operand that is packed, in panels of `width` rows (of lhs) or columns (of rhs).
+  struct Packing {
+    DType dtype;
+    const Strides* extents;
+    const Strides* strides;                // of m or n
+    const Strides* term_strides;
+    std::int64_t width = 1;
+  };
+  struct Block { Value first, count; };    // of rows, columns or terms
+
+  // contract_emitter.cpp
+  void emit_direct_unit(Value lhs, Value rhs, Value out, Block rows, Block columns);
+  void emit_packed_unit(Value lhs, Value rhs, Value out, Block rows, Block columns, Value rhs_key);
+  void emit_packed_tile(Value a, Value b, Value out, Value i, Value j, Block rows, Block columns, Value terms, Value is_first);
+  void copy_tile(Value from, Value from_stride, Value to, Value to_stride, Value rows, Value columns);
+  void write_sums(Value out, Block rows, Block columns);
+  Value offset(const Strides& extents, const Strides& strides, Value flat);
+  Value element(DType dtype, Value base, Value index);
+  Value minimum(Value a, Value b);
+  Value constant(std::int64_t value) { return b_.getInt64(value); }
+
+  // contract_tile.cpp
+  llvm::Function* tile_function(const std::string& name, const TileShape& shape);
+  void emit_tile(llvm::Function& function, const TileShape& shape);
+  Value load_columns(const TileShape& shape, DType dtype, Value row, int vector);
+  void store_columns(const TileShape& shape, DType dtype, Value row, int vector, Value sums);
+  Value columns_mask(const TileShape& shape, int vector) const;
+  Value multiply_add(Value a, Value b, Value sum);
+  Value to_computed(DType dtype, Value loaded);
+  Value from_computed(DType dtype, Value sums);
+
+  // contract_pack.cpp
+  void pack(const Packing& packing, Value from, Value to, Block outer, Block terms);
+  void pack_runs(const Packing& packing, Value from, Value to, Value first, Block terms);
+  void pack_transposed(const Packing& packing, Value from, Value to, Value first, Value last, Block terms);
+  void pack_elements(const Packing& packing, Value from, Value to, Value first, Value last, Block terms, Value begin);
+  void transpose(std::vector<Value>& rows);
+  void store_prefix(Value vector, Value at, std::int64_t lanes);
+
+  llvm::Function& function_;
+  const CpuTarget& target_;
+  const ContractPlan plan_;
+  llvm::IRBuilder<> b_;
+  ScalarEmitter scalar_;
+
+  llvm::Function* tile_ = nullptr;
+  llvm::Function* edge_tile_ = nullptr;    // direct: of the last columns
+  Value packed_lhs_ = nullptr, packed_rhs_ = nullptr, sums_ = nullptr;
+  Value rhs_key_ = nullptr;                // slot: which columns the packed right operand holds
+};
+
+}  // namespace sheaf::codegen

@@ -1,0 +1,123 @@
+// The register tile: per term, load a row of the right operand, and for each row of the tile broadcast one element of
+// the left one and multiply-add. The sums never leave their registers; LLVM keeps them there without help.
+#include "codegen/llvm/contract_emitter.h"
+#include "codegen/llvm/loops.h"
+#include "ir/check.h"
+
+namespace sheaf::codegen {
+
+// void tile(i64 terms, ptr lhs, ptr rhs, ptr out, i64 out_row_stride, i1 is_first)
+llvm::Function* ContractEmitter::tile_function(const std::string& name, const TileShape& shape) {
+  llvm::Type* pointer = b_.getPtrTy();
+  llvm::Type* integer = b_.getInt64Ty();
+  auto* type = llvm::FunctionType::get(b_.getVoidTy(), {integer, pointer, pointer, pointer, integer, b_.getInt1Ty()}, false);
+  auto* function = llvm::Function::Create(type, llvm::Function::InternalLinkage, name, function_.getParent());
+  for (unsigned i : {1, 2, 3}) function->addParamAttr(i, llvm::Attribute::NoAlias);
+  const auto caller = b_.saveIP();
+  b_.SetInsertPoint(llvm::BasicBlock::Create(b_.getContext(), "entry", function));
+  emit_tile(*function, shape);
+  b_.restoreIP(caller);
+  return function;
+}
+
+void ContractEmitter::emit_tile(llvm::Function& function, const TileShape& shape) {
+  Value terms = function.getArg(0), lhs = function.getArg(1), rhs = function.getArg(2), out = function.getArg(3);
+  Value out_stride = function.getArg(4), is_first = function.getArg(5);
+  const int vectors = static_cast<int>((shape.columns + plan_.lanes - 1) / plan_.lanes);
+  llvm::Type* vector = scalar_.type(plan_.computed, plan_.lanes);
+  auto out_row = [&](int i) { return element(shape.out, out, b_.CreateMul(out_stride, constant(i))); };
+
+  std::vector<std::vector<llvm::AllocaInst*>> sums(shape.rows);
+  for (auto& row : sums) {
+    for (int v = 0; v < vectors; ++v) {
+      row.push_back(emit_slot(b_, vector));
+      b_.CreateStore(llvm::Constant::getNullValue(vector), row.back());
+    }
+  }
+  if (shape.continues) {
+    emit_if(b_, b_.CreateNot(is_first), [&] {
+      for (int i = 0; i < shape.rows; ++i) {
+        Value row = out_row(i);
+        for (int v = 0; v < vectors; ++v) b_.CreateStore(load_columns(shape, plan_.computed, row, v), sums[i][v]);
+      }
+    });
+  }
+
+  llvm::AllocaInst* lhs_at = emit_slot(b_, b_.getPtrTy());
+  llvm::AllocaInst* rhs_at = emit_slot(b_, b_.getPtrTy());
+  b_.CreateStore(lhs, lhs_at);
+  b_.CreateStore(rhs, rhs_at);
+  llvm::Type* lhs_type = scalar_.memory_type(shape.lhs, 1);
+  emit_loop(b_, constant(0), terms, 1, [&](Value) {
+    Value a = b_.CreateLoad(b_.getPtrTy(), lhs_at), b = b_.CreateLoad(b_.getPtrTy(), rhs_at);
+    std::vector<Value> row;
+    for (int v = 0; v < vectors; ++v) row.push_back(to_computed(shape.rhs, load_columns(shape, shape.rhs, b, v)));
+    for (int i = 0; i < shape.rows; ++i) {
+      Value one = b_.CreateLoad(lhs_type, element(shape.lhs, a, constant(i * shape.lhs_row_stride)));
+      Value many = scalar_.splat(to_computed(shape.lhs, one), plan_.lanes);
+      for (int v = 0; v < vectors; ++v) {
+        b_.CreateStore(multiply_add(many, row[v], b_.CreateLoad(vector, sums[i][v])), sums[i][v]);
+      }
+    }
+    b_.CreateStore(element(shape.lhs, a, constant(shape.lhs_term_stride)), lhs_at);
+    b_.CreateStore(element(shape.rhs, b, constant(shape.rhs_term_stride)), rhs_at);
+  });
+
+  for (int i = 0; i < shape.rows; ++i) {
+    Value row = out_row(i);
+    for (int v = 0; v < vectors; ++v) store_columns(shape, shape.out, row, v, b_.CreateLoad(vector, sums[i][v]));
+  }
+  b_.CreateRetVoid();
+}
+
+llvm::Value* ContractEmitter::columns_mask(const TileShape& shape, int vector) const {
+  const std::int64_t valid = shape.columns - std::int64_t{vector} * plan_.lanes;
+  if (valid >= plan_.lanes) return nullptr;
+  std::vector<llvm::Constant*> mask(plan_.lanes);
+  for (int i = 0; i < plan_.lanes; ++i) mask[i] = llvm::ConstantInt::getBool(function_.getContext(), i < valid);
+  return llvm::ConstantVector::get(mask);
+}
+
+llvm::Value* ContractEmitter::load_columns(const TileShape& shape, DType dtype, Value row, int vector) {
+  llvm::Type* type = scalar_.memory_type(dtype, plan_.lanes);
+  const llvm::Align align(size_bytes(dtype));
+  Value at = element(dtype, row, constant(std::int64_t{vector} * plan_.lanes));
+  Value mask = columns_mask(shape, vector);
+  if (!mask) return b_.CreateAlignedLoad(type, at, align);
+  return b_.CreateMaskedLoad(type, at, align, mask, llvm::Constant::getNullValue(type));
+}
+
+void ContractEmitter::store_columns(const TileShape& shape, DType dtype, Value row, int vector, Value sums) {
+  const llvm::Align align(size_bytes(dtype));
+  Value at = element(dtype, row, constant(std::int64_t{vector} * plan_.lanes));
+  Value value = from_computed(dtype, sums);
+  if (Value mask = columns_mask(shape, vector)) {
+    b_.CreateMaskedStore(value, at, align, mask);
+  } else {
+    b_.CreateAlignedStore(value, at, align);
+  }
+}
+
+llvm::Value* ContractEmitter::multiply_add(Value a, Value b, Value sum) {
+  const DType accumulate = plan_.contract.accumulate;
+  if (is_bool(accumulate)) return b_.CreateOr(sum, b_.CreateAnd(a, b));
+  if (is_int(accumulate)) return b_.CreateAdd(sum, b_.CreateMul(a, b));
+  return b_.CreateIntrinsic(llvm::Intrinsic::fma, {sum->getType()}, {a, b, sum});
+}
+
+// An element as it lies in memory, to a lane: by way of the dtype the contraction says it accumulates in.
+llvm::Value* ContractEmitter::to_computed(DType dtype, Value loaded) {
+  if (dtype == plan_.computed) return loaded;
+  const DType accumulate = plan_.contract.accumulate;
+  Value value = scalar_.emit(ir::ScalarOp::convert, dtype, accumulate, {{scalar_.from_memory(dtype, loaded)}});
+  return scalar_.emit(ir::ScalarOp::convert, accumulate, plan_.computed, {{value}});
+}
+
+llvm::Value* ContractEmitter::from_computed(DType dtype, Value sums) {
+  if (dtype == plan_.computed) return sums;
+  const DType accumulate = plan_.contract.accumulate;
+  Value value = scalar_.emit(ir::ScalarOp::convert, plan_.computed, accumulate, {{sums}});
+  return scalar_.to_memory(dtype, scalar_.emit(ir::ScalarOp::convert, accumulate, dtype, {{value}}));
+}
+
+}  // namespace sheaf::codegen

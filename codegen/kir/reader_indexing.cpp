@@ -17,6 +17,13 @@ ValueId clamp(PhaseBuilder& b, ValueId value, std::int64_t hi) {
   return b.op(ScalarOp::min, b.op(ScalarOp::max, value, zero), top);
 }
 
+/// Negative starts count from the end.
+ValueId wrapped(PhaseBuilder& b, ValueId value, std::int64_t extent) {
+  const ValueId is_negative = b.op(ScalarOp::lt, value, b.constant(DType::i64, 0));
+  const ValueId from_end = b.op(ScalarOp::add, value, b.constant(DType::i64, static_cast<std::uint64_t>(extent)));
+  return b.op(ScalarOp::select, is_negative, from_end, value);
+}
+
 ValueId is_within(PhaseBuilder& b, ValueId value, std::int64_t hi) {
   const ValueId zero = b.constant(DType::i64, 0), top = b.constant(DType::i64, static_cast<std::uint64_t>(hi));
   return b.op(ScalarOp::and_, b.op(ScalarOp::ge, value, zero), b.op(ScalarOp::le, value, top));
@@ -57,8 +64,9 @@ ValueId Reader::lower(int node, const low::Gather& g, const Position& i, ValueId
     auto k = std::find(g.start_index_map.begin(), g.start_index_map.end(), d);
     if (k == g.start_index_map.end()) continue;
     const std::int64_t last = dims[d] - g.slice_sizes[d];
-    const ValueId s = start(indices, batch, g.index_vector_dim, k - g.start_index_map.begin(), mask);
+    ValueId s = start(indices, batch, g.index_vector_dim, k - g.start_index_map.begin(), mask);
     if (!ok_) return -1;
+    if (g.wrap) s = wrapped(b_, s, dims[d]);
     if (g.mode == low::OutOfBounds::fill) inside = b_.both(inside, is_within(b_, s, last));
     // Clamped also for `promise`: a broken promise must not read foreign memory.
     j[d] = pool.add(j[d], b_.index_of(clamp(b_, s, std::max<std::int64_t>(last, 0)), {0, std::max<std::int64_t>(last, 0)}));
@@ -81,9 +89,7 @@ ValueId Reader::lower(int node, const low::UpdateSlice& u, const Position& i, Va
     const std::int64_t d = u.dims[k], extent = group_.dims(from)[d], size = group_.dims(update)[d];
     ValueId s = start(starts, batch, u.index_dim, static_cast<std::int64_t>(k), mask);
     if (!ok_) return -1;
-    const ValueId is_negative = b_.op(ScalarOp::lt, s, b_.constant(DType::i64, 0));
-    const ValueId wrapped = b_.op(ScalarOp::add, s, b_.constant(DType::i64, static_cast<std::uint64_t>(extent)));
-    s = clamp(b_, b_.op(ScalarOp::select, is_negative, wrapped, s), extent - size);
+    s = clamp(b_, wrapped(b_, s, extent), extent - size);
     j[d] = pool.sub(i[d], b_.index_of(s, {0, extent - size}));
     inside = b_.both(inside, b_.in_range(j[d], 0, size));
   }

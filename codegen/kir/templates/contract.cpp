@@ -1,0 +1,104 @@
+// Contract: dimension numbers to four lists of strided dims. The sums themselves are the emitter's.
+#include "codegen/kir/contract.h"
+
+#include <algorithm>
+
+#include "codegen/kir/reader.h"
+#include "ir/literal.h"
+
+namespace sheaf::kir {
+namespace {
+
+namespace low = ir::lowering;
+using Dims = std::vector<std::int64_t>;
+
+Dims others(const Dims& a, const Dims& b, std::size_t rank) {
+  Dims rest;
+  for (std::int64_t d = 0; d < static_cast<std::int64_t>(rank); ++d) {
+    if (std::find(a.begin(), a.end(), d) == a.end() && std::find(b.begin(), b.end(), d) == b.end()) rest.push_back(d);
+  }
+  return rest;
+}
+
+}  // namespace
+
+std::optional<StridedOperand> strided_operand(const Group& g, int node) {
+  std::vector<Param> params;
+  NodeBuffers buffers(g.nodes.size(), -1);
+  for (int i = 0; i < g.num_inputs; ++i) {
+    buffers[i] = i;
+    params.push_back({g.dtype(i), g.nodes[i].type.num_elements(), Param::Access::read});
+  }
+  PhaseBuilder b(params, 1);
+  Position position;
+  for (std::int64_t extent : g.dims(node)) {
+    position.push_back(b.axis(b.begin_for("i", std::max<std::int64_t>(extent, 1), LoopKind::serial)));
+  }
+  // Stored, so that what is read stays; where does not matter.
+  const ValueId value = Reader(b, g, buffers).read(node, position);
+  if (value < 0) return std::nullopt;
+  b.store(b.scratch(b.dtype(value), 1), b.indices().constant(0), value);
+  for (std::size_t d = 0; d < position.size(); ++d) b.end();
+  const Phase phase = b.finish(0);
+  // A load that depends on fewer axes stands further out, so the nest is searched whole.
+  const Load* load = nullptr;
+  for (const Block* block = &phase.body; block;) {
+    const Block* inner = nullptr;
+    for (const Stmt& s : *block) {
+      if (const auto* let = std::get_if<Let>(&s)) {
+        if (load || !std::holds_alternative<Load>(let->expr)) return std::nullopt;
+        load = &std::get<Load>(let->expr);
+      } else if (const auto* loop = std::get_if<For>(&s)) {
+        inner = &loop->body;
+      }
+    }
+    block = inner;
+  }
+  if (!load || load->mask >= 0 || phase.indices.depends_on_value(load->index)) return std::nullopt;
+  StridedOperand operand{load->buffer, phase.indices.offset(load->index), {}};
+  for (std::size_t d = 0; d < position.size(); ++d) {
+    const auto stride = phase.indices.stride(load->index, static_cast<AxisId>(d) + 1);
+    if (!stride) return std::nullopt;
+    operand.strides.push_back(*stride);
+  }
+  return operand;
+}
+
+Kernel contract_kernel(const Group& g, int node, const StridedOperand& lhs, const StridedOperand& rhs) {
+  const auto& c = *g.as<low::Contract>(node);
+  const int lhs_node = g.nodes[node].operands[0], rhs_node = g.nodes[node].operands[1];
+  const Shape &lhs_dims = g.dims(lhs_node), &rhs_dims = g.dims(rhs_node);
+  const std::vector<std::int64_t> out_strides = ir::strides_of(g.dims(node));
+  Contract contract;
+  std::size_t out = 0;
+  const auto add = [](Contract::Dims& dims, std::int64_t extent, std::int64_t l, std::int64_t r, std::int64_t o) {
+    dims.extents.push_back(extent);
+    dims.lhs_strides.push_back(l);
+    dims.rhs_strides.push_back(r);
+    dims.out_strides.push_back(o);
+  };
+  for (std::size_t i = 0; i < c.lhs_batch.size(); ++i, ++out) {
+    add(contract.batch, lhs_dims[c.lhs_batch[i]], lhs.strides[c.lhs_batch[i]], rhs.strides[c.rhs_batch[i]], out_strides[out]);
+  }
+  for (std::int64_t d : others(c.lhs_batch, c.lhs_contract, lhs_dims.size())) {
+    add(contract.m, lhs_dims[d], lhs.strides[d], 0, out_strides[out++]);
+  }
+  for (std::int64_t d : others(c.rhs_batch, c.rhs_contract, rhs_dims.size())) {
+    add(contract.n, rhs_dims[d], 0, rhs.strides[d], out_strides[out++]);
+  }
+  for (std::size_t i = 0; i < c.lhs_contract.size(); ++i) {
+    add(contract.k, lhs_dims[c.lhs_contract[i]], lhs.strides[c.lhs_contract[i]], rhs.strides[c.rhs_contract[i]], 0);
+  }
+  contract.lhs_offset = lhs.offset;
+  contract.rhs_offset = rhs.offset;
+  contract.lhs = g.dtype(lhs_node);
+  contract.rhs = g.dtype(rhs_node);
+  contract.out = g.dtype(node);
+  contract.accumulate = c.accumulate;
+  const auto param = [&](int n, Param::Access access) { return Param{g.dtype(n), g.nodes[n].type.num_elements(), access}; };
+  return {.name = "", .params = {param(lhs.node, Param::Access::read), param(rhs.node, Param::Access::read),
+                                 param(node, Param::Access::write)},
+          .phases = {}, .contract = std::move(contract)};
+}
+
+}  // namespace sheaf::kir

@@ -8,6 +8,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "codegen/compiler.h"
+#include "codegen/contract.h"
 #include "codegen/fingerprint.h"
 #include "codegen/kir/contract.h"
 #include "codegen/kir/print.h"
@@ -173,6 +174,10 @@ class Lowering {
     for (int i = 0; i < std::ssize(kernel.phases); ++i) {
       const kir::Phase& phase = kernel.phases[i];
       code.phases.push_back({phase_symbol("sheaf_" + key, i), phase.axes[0].extent, phase.unit_ps, kir::scratch_bytes(phase)});
+    }
+    if (kernel.contract) {
+      const ContractPlan how = plan_contract(*kernel.contract, host_cpu_target());
+      code.phases.push_back({phase_symbol("sheaf_" + key, 0), how.units, how.unit_ps, how.scratch_bytes});
     }
     code.kir = std::make_shared<const kir::Kernel>(std::move(kernel));
     program_.kernels.push_back(std::move(code));

@@ -23,7 +23,7 @@ absl::Status check_operands(const Eqn& e) {
     if (!contains(op.types, e.in(k).dtype()))
       return absl::InvalidArgumentError(
           fmt::format("operand {} ({}) must be {}", k, to_string(e.in(k).type()), name(op.types)));
-    if (!op.dtypes && e.in(k).dtype() != e.in(0).dtype())
+    if (!op.dtypes && !op.infer && e.in(k).dtype() != e.in(0).dtype())
       return absl::InvalidArgumentError(fmt::format("operands 0 ({}) and {} ({}) must have the same dtype",
                                                     to_string(e.in(0).type()), k, to_string(e.in(k).type())));
   }

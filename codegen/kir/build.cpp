@@ -204,7 +204,12 @@ ValueId PhaseBuilder::op(ir::ScalarOp op, ValueId a, ValueId b, ValueId c) {
   using enum ir::ScalarOp;
   if (op == select) {
     if (constants_[a]) return *constants_[a] ? b : c;
-    return b == c ? b : scalar(op, dtype(b), dtype(b), {a, b, c});
+    if (b == c) return b;
+    const DType t = dtype(b), bits = size_bytes(t) == 2 ? DType::u16 : DType::u8;
+    if (t == DType::f16 || t == DType::bf16 || t == DType::f8e4m3 || t == DType::f8e5m2) {
+      return this->bitcast(this->op(op, a, this->bitcast(b, bits), this->bitcast(c, bits)), t);  // no op computes in these types
+    }
+    return scalar(op, t, t, {a, b, c});
   }
   const bool is_comparison = op >= eq && op <= ge;
   return scalar(op, dtype(a), is_comparison ? DType::bool_ : dtype(a), {a, b, c});

@@ -85,7 +85,9 @@ constinit const OpDef select = elementwise({
     .lower = [](const Eqn& e) -> Lowering {
       ScalarBuilder s;  // no rounding: the chosen operand's bits pass through, half types and NaNs included
       const DType t = e.out().dtype();
-      return lowering::Map{s.finish(s.emit(ScalarOp::select, s.arg(0, DType::bool_), s.arg(1, t), s.arg(2, t)))};
+      const DType bits = !is_float(t) || size_bytes(t) > 2 ? t : size_bytes(t) == 2 ? DType::u16 : DType::u8;
+      const auto chosen = s.emit(ScalarOp::select, s.arg(0, DType::bool_), s.bitcast(s.arg(1, t), bits), s.bitcast(s.arg(2, t), bits));
+      return lowering::Map{s.finish(s.bitcast(chosen, t))};
     },
     .samples = [] { return Samples{"select bool[2, 3], f32[2, 3], f32[2, 3]", "select bool[], f64[3], f64[3]", "select bool[3], f64[], f64[3]", "select bool[4], i32[4], i32[]", "select bool[3], bf16[3], bf16[3]", "select bool[4], bool[4], bool[4]"}; },
 }, 3);

@@ -7,8 +7,6 @@
 namespace sheaf::ir::ops {
 namespace {
 
-using Samples = std::vector<std::string_view>;
-
 DType result_dtype(const Eqn& e) {
   const DType preferred = e.attrs<Dot>().dtype;
   return preferred == DType::token ? e.in(0).dtype() : preferred;

@@ -11,8 +11,6 @@
 namespace sheaf::ir::ops {
 namespace {
 
-using Samples = std::vector<std::string_view>;
-
 bool is_logical(ReduceKind kind) { return kind == ReduceKind::and_ || kind == ReduceKind::or_; }
 bool is_extreme(ReduceKind kind) { return kind == ReduceKind::max || kind == ReduceKind::min; }
 

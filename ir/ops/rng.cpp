@@ -2,15 +2,11 @@
 // keys owns, so mapping over keys equals a loop over keys.
 #include <fmt/format.h>
 
-#include "ir/op.h"
-#include "ir/ops/attrs.h"
-#include "ir/ops/dims.h"
+#include "ir/ops/rules.h"
 #include "ir/threefry.h"
 
 namespace sheaf::ir::ops {
 namespace {
-
-using Samples = std::vector<std::string_view>;
 
 absl::StatusOr<std::vector<DType>> random_bits_dtypes(const Eqn& e) {
   const DType t = e.attrs<RandomBits>().dtype;

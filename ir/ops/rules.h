@@ -8,6 +8,8 @@
 
 namespace sheaf::ir::ops {
 
+using Samples = std::vector<std::string_view>;
+
 inline Value convert_to(Value x, DType dtype) {
   return x.dtype() == dtype ? x : x.builder().emit(convert, {x}, Convert{.to = dtype});
 }

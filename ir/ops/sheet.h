@@ -8,8 +8,6 @@
 
 namespace sheaf::ir::ops {
 
-using Samples = std::vector<std::string_view>;
-
 inline absl::StatusOr<Factors> elementwise_factors(const Eqn& e) { return Factors::pointwise(e.in_types()); }
 
 /// The dtype `t` computes in: f32 for the half types.

@@ -72,6 +72,11 @@ constexpr auto tie(T& v) {
   // clang-format on
 }
 
+#if defined(__clang__)
+#pragma clang diagnostic push
+#pragma clang diagnostic ignored "-Wundefined-var-template"
+#pragma clang diagnostic ignored "-Wundefined-internal"  // a type in an anonymous namespace
+#endif
 template <class T>
 struct Wrap { T value; };
 template <class T>
@@ -99,10 +104,6 @@ consteval std::string_view name_of() {
   return s.substr(begin + 1, end - begin - 1);
 }
 
-#if defined(__clang__)
-#pragma clang diagnostic push
-#pragma clang diagnostic ignored "-Wundefined-var-template"
-#endif
 template <class T, std::size_t I>
 consteval auto field_ptr() { return Ptr{&std::get<I>(tie(fake<T>.value))}; }
 

@@ -22,11 +22,16 @@ Reduced round_scaled(Expr x, double scale) {
   return {n, shifted - magic, x};
 }
 
+// ln 2 as a sum of two; the high part ends in zeros, so that n times it is exact.
+struct Ln2 { double high, low; };
+Ln2 ln2_parts(Expr x) {
+  if (is_f64(x)) return {0x1.62e42feep-1, 0x1.a39ef35793c76p-33};
+  return {0x1.62e4p-1, 0x1.7f7d1cp-20};
+}
+
 Reduced reduce_by_ln2(Expr x) {
+  const auto [high, low] = ln2_parts(x);
   Reduced reduced = round_scaled(x, 1.4426950408889634074);
-  // The high part of ln 2 ends in zeros, so that n times it is exact.
-  const double high = is_f64(x) ? 0x1.62e42feep-1 : 0x1.62e4p-1;
-  const double low = is_f64(x) ? 0x1.a39ef35793c76p-33 : 0x1.7f7d1cp-20;
   reduced.r = fma(reduced.real_n, -low, fma(reduced.real_n, -high, x));
   return reduced;
 }
@@ -49,12 +54,6 @@ Expr power_of_two(Expr n) {
   return from_int_bits((n + (is_wide ? 1023 : 127)) << (is_wide ? 52 : 23));
 }
 
-// x 2^n with one rounding, for |n| up to twice the exponent range.
-Expr scale_by_power_of_two(Expr x, Expr n) {
-  const Expr half = shr_arith(n, 1);
-  return x * power_of_two(half) * power_of_two(n - half);
-}
-
 // e^a / 2 for a >= 0, finite where e^a already overflows.
 Expr half_exp(Expr a) {
   const Reduced reduced = reduce_by_ln2(clamp(a, 0, is_f64(a) ? 711 : 90));
@@ -72,6 +71,21 @@ Expr sinh_series(Expr z) {
 }
 
 }  // namespace
+
+Expr scale_by_power_of_two(Expr x, Expr n) {
+  const Expr half = shr_arith(n, 1);
+  return x * power_of_two(half) * power_of_two(n - half);
+}
+
+ScaledExp scaled_exp(Expr x, Expr tail) {
+  const auto [high, low] = ln2_parts(x);
+  const Reduced reduced = round_scaled(x, 1.4426950408889634074);
+  const Expr leading = fma(reduced.real_n, -high, x);
+  const Expr trailing = fma(reduced.real_n, -low, tail);
+  const Expr r = leading + trailing;
+  const Expr lost = (leading - r) + trailing;
+  return {1.0 + (r + fma(exp_tail(r), r * r, lost)), reduced.n};
+}
 
 Expr exp(Expr x) {
   x = is_f64(x) ? clamp(x, -746, 710) : clamp(x, -104, 89);  // beyond these the result is 0 or inf

@@ -99,6 +99,16 @@ inline Expr clamp(Expr x, double low, double high) {
 /// The magnitude of `x` with the sign bit of `sign`.
 Expr copy_sign(Expr x, Expr sign);
 
+/// x 2^n with one rounding, for |n| up to twice the exponent range; n is an integer of x's width.
+Expr scale_by_power_of_two(Expr x, Expr n);
+
+/// e^(x + tail) = value 2^n with value near 1, for a caller that has more factors to apply before the one rounding of
+/// `scale_by_power_of_two`. |x| must stay within about 1.5 times the range of exp, and tail be far below 1.
+struct ScaledExp {
+  Expr value, n;
+};
+ScaledExp scaled_exp(Expr x, Expr tail);
+
 /// Evaluates `f` in f64 when `x` is f32: one rounding at the end makes the result good to about half an ulp.
 template <class F>
 Expr through_f64(Expr x, F&& f) {
@@ -126,6 +136,13 @@ Expr asin(Expr x);
 Expr acos(Expr x);
 Expr atan(Expr x);
 Expr atan2(Expr y, Expr x);
+Expr pow(Expr x, Expr y);
+Expr cbrt(Expr x);
 Expr rsqrt(Expr x);
+Expr erf(Expr x);
+Expr erfc(Expr x);
+Expr erf_inv(Expr x);
+Expr lgamma(Expr x);
+Expr digamma(Expr x);
 
 }  // namespace sheaf::ir

@@ -1,6 +1,7 @@
 // The table of scalar functions: name, definition, stated error and reference, one row each; and the DAGs built from
 // it, once per dtype. Invariant: half types compute in f32 and round once, at the end.
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <mutex>
 
@@ -14,8 +15,6 @@ Expr copy_sign(Expr x, Expr sign) {
   const Expr sign_mask = bits.like_bits(is_f64(x) ? 0x8000000000000000u : 0x80000000u);
   return from_int_bits((bits & !sign_mask) | (to_int_bits(sign) & sign_mask));
 }
-
-Expr rsqrt(Expr x) { return 1.0 / sqrt(x); }
 
 namespace {
 
@@ -34,6 +33,50 @@ template <class T>
 T logistic_reference(T x) { return 1 / (1 + std::exp(-x)); }
 template <class T>
 T rsqrt_reference(T x) { return 1 / std::sqrt(x); }
+
+// Computed in long double whatever T, since the iteration loses a few bits.
+template <class T>
+T erf_inv_reference(T value) {
+  const long double x = value, a = std::fabs(x);
+  if (!(a < 1)) return static_cast<T>(a == 1 ? std::copysign(std::numeric_limits<T>::infinity(), value) : std::nan(""));
+  // Newton's method on log erfc, which is nearly linear in y^2, from an asymptotic guess; on erf itself near zero.
+  const long double w = -std::log((1 - a) * (1 + a));
+  long double y = a < 0.5L ? a * 0.886L : std::sqrt(w) * 0.9L;
+  for (int i = 0; i < 60; ++i) {
+    const long double slope = 1.12837916709551257389616L * std::exp(-y * y);
+    const long double complement = std::erfc(y);
+    const long double step =
+        a < 0.5L ? (std::erf(y) - a) / slope : -(std::log(complement) - std::log1p(-a)) * complement / slope;
+    y -= step;
+    if (std::fabs(step) <= 1e-19L * y) break;
+  }
+  return static_cast<T>(std::copysign(y, x));
+}
+
+template <class T>
+T lgamma_reference(T x) { return std::lgamma(x); }
+
+template <class T>
+T digamma_reference(T value) {
+  long double x = value;
+  if (x == 0) return static_cast<T>(-1 / x);
+  if (std::isinf(x)) return x > 0 ? value : std::numeric_limits<T>::quiet_NaN();
+  long double sum = 0;
+  if (x < 0) {
+    const long double r = x - std::round(x);
+    if (r == 0) return std::numeric_limits<T>::quiet_NaN();
+    constexpr long double pi = 3.14159265358979323846264338328L;
+    sum = -pi / std::tan(pi * r);
+    x = 1 - x;
+  }
+  for (; x < 20; x += 1) sum -= 1 / x;
+  const long double z = 1 / (x * x);
+  constexpr long double terms[] = {-3617.0L / 8160, 1.0L / 12, -691.0L / 32760, 1.0L / 132, -1.0L / 240, 1.0L / 252,
+                                   -1.0L / 120, 1.0L / 12};
+  long double series = 0;
+  for (long double term : terms) series = series * z + term;
+  return static_cast<T>(sum + std::log(x) - 1 / (2 * x) - series * z);
+}
 
 template <double (*f)(double), long double (*g)(long double)>
 constexpr Row unary(std::string_view name, Expr (*definition)(Expr), double max_ulp_f32, double max_ulp_f64) {
@@ -66,6 +109,13 @@ const std::array kRows = {
     unary<std::atanh, std::atanh>("atanh", atanh, 9, 9),
     unary<logistic_reference<double>, logistic_reference<long double>>("logistic", logistic, 3, 3),
     binary<std::atan2, std::atan2>("atan2", atan2, 3, 3),
+    unary<std::cbrt, std::cbrt>("cbrt", cbrt, 9, 9),
+    binary<std::pow, std::pow>("pow", pow, 9, 9),
+    unary<std::erf, std::erf>("erf", erf, 9, 9),
+    unary<std::erfc, std::erfc>("erfc", erfc, 9, 9),
+    unary<erf_inv_reference<double>, erf_inv_reference<long double>>("erf_inv", erf_inv, 9, 9),
+    unary<lgamma_reference<double>, lgamma_reference<long double>>("lgamma", lgamma, 9, 9),
+    unary<digamma_reference<double>, digamma_reference<long double>>("digamma", digamma, 9, 9),
     unary<rsqrt_reference<double>, rsqrt_reference<long double>>("rsqrt", rsqrt, 1.5, 1.5),
 };
 

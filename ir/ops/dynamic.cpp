@@ -5,8 +5,6 @@
 namespace sheaf::ir::ops {
 namespace {
 
-using Samples = std::vector<std::string_view>;
-
 absl::Status check_starts(const DimList& dims, const DimList& batch, const DimList& starts_batch, const DimList& index_dim, Type x,
                           Type starts) {
   if (!is_int(starts.dtype())) return absl::InvalidArgumentError(fmt::format("starts must be integers, not {}", to_string(starts)));

@@ -7,8 +7,6 @@
 namespace sheaf::ir::ops {
 namespace {
 
-using Samples = std::vector<std::string_view>;
-
 absl::StatusOr<Factors> sort_factors(const Eqn& e) {
   const Sort& a = e.attrs<Sort>();
   if (e.num_in() == 0) return absl::InvalidArgumentError("needs at least one operand");

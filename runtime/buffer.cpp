@@ -62,6 +62,12 @@ absl::Status Completion::peek() const {
   return state_.load(std::memory_order_acquire) == kError ? status_ : absl::OkStatus();
 }
 
+absl::StatusOr<std::shared_ptr<Memory>> Memory::allocate(Allocator& allocator, std::int64_t bytes, Loc made_at) {
+  absl::StatusOr<Block> block = allocator.allocate(bytes, made_at);
+  if (!block.ok()) return block.status();
+  return std::make_shared<Memory>(allocator, *block);
+}
+
 void Storage::unpin() {
   pins_.fetch_sub(1, std::memory_order_release);
   pins_.notify_all();
@@ -90,9 +96,9 @@ Buffer::Buffer(Device& device, std::int64_t bytes, Loc made_at, std::shared_ptr<
 
 absl::StatusOr<BufferPtr> Buffer::allocate(Device& device, std::int64_t bytes, Loc made_at,
                                            std::shared_ptr<Completion> completion) {
-  absl::StatusOr<Block> block = device.allocator().allocate(bytes, made_at);
-  if (!block.ok()) return block.status();
-  auto storage = std::make_shared<Storage>(device.allocator(), *block);
+  absl::StatusOr<std::shared_ptr<Memory>> memory = Memory::allocate(device.allocator(), bytes, made_at);
+  if (!memory.ok()) return memory.status();
+  auto storage = std::make_shared<Storage>(*std::move(memory));
   return std::make_shared<Buffer>(device, bytes, made_at, std::move(storage), std::move(completion));
 }
 

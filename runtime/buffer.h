@@ -36,17 +36,34 @@ class Completion {
   absl::Status status_;                  // written before state_ becomes 2, never after
 };
 
-/// Memory that may outlive the Buffer that introduced it: donation moves it to another one. Two kinds of use keep it from
-/// being overwritten. A *pin* is an execution that was dispatched and is not done: who takes the memory waits for it. A
-/// *view* is a host pointer, which may be held for ever: while there is one, the memory cannot be taken at all.
+/// A block of an allocator, given back when the last user is gone.
+class Memory {
+ public:
+  Memory(Allocator& allocator, Block block) : allocator_(allocator), block_(block) {}
+  ~Memory() { allocator_.release(block_); }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  static absl::StatusOr<std::shared_ptr<Memory>> allocate(Allocator& allocator, std::int64_t bytes, Loc made_at);
+
+  std::byte* data() const { return block_.data; }
+
+ private:
+  Allocator& allocator_;
+  Block block_;
+};
+
+/// The contents of one buffer. A donation makes a new Storage over the same memory, so the uses counted here are those of
+/// the old contents only. Two kinds of use keep them from being overwritten. A *pin* is an execution that was dispatched
+/// and is not done: who takes the memory waits for it. A *view* is a host pointer, which may be held for ever: while there
+/// is one, the memory cannot be taken at all.
 class Storage {
  public:
-  Storage(Allocator& allocator, Block block) : allocator_(allocator), block_(block) {}
-  ~Storage() { allocator_.release(block_); }
+  explicit Storage(std::shared_ptr<Memory> memory) : memory_(std::move(memory)) {}
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
 
-  std::byte* data() const { return block_.data; }
+  std::byte* data() const { return memory_->data(); }
+  const std::shared_ptr<Memory>& memory() const { return memory_; }
 
   void pin() { pins_.fetch_add(1, std::memory_order_relaxed); }
   void unpin();
@@ -64,8 +81,7 @@ class Storage {
  private:
   static constexpr int kClaimed = -1;
 
-  Allocator& allocator_;
-  Block block_;
+  const std::shared_ptr<Memory> memory_;
   std::atomic<int> pins_{0};
   std::atomic<int> views_{0};
 };

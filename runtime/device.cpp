@@ -7,7 +7,7 @@
 #include "fmt/format.h"
 #include "ir/check.h"
 #include "ir/log.h"
-#include "runtime/sheaf/device.h"
+#include "sheaf/device.h"
 #include "sheaf/error.h"
 
 namespace sheaf::runtime {

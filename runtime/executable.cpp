@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <optional>
 #include <utility>
 
 #include "fmt/format.h"
@@ -42,10 +41,10 @@ absl::StatusOr<ExecutablePtr> Executable::load(codegen::Program program, LoadOpt
 
 absl::Status Executable::load_constants() {
   for (const codegen::Constant& constant : program_.constants) {
-    absl::StatusOr<Block> block = Allocator::host().allocate(std::ssize(constant.data), Loc{});
-    if (!block.ok()) return block.status();
-    if (!constant.data.empty()) std::memcpy(block->data, constant.data.data(), constant.data.size());
-    constants_.push_back(std::make_unique<Storage>(Allocator::host(), *block));
+    auto memory = Memory::allocate(Allocator::host(), std::ssize(constant.data), Loc{});
+    if (!memory.ok()) return memory.status();
+    std::ranges::copy(constant.data, (*memory)->data());
+    constants_.push_back(*std::move(memory));
   }
   return absl::OkStatus();
 }
@@ -125,13 +124,14 @@ absl::StatusOr<std::vector<BufferPtr>> Executable::run(Device& device, std::span
       std::shared_ptr<Storage> storage;
       if (from >= 0 && is_donated(options, from) && is_only_use(execution->inputs, from) &&
           claims.take(execution->inputs[from].storage().get())) {
-        storage = execution->inputs[from].storage();
-        execution->taken.push_back(storage.get());
+        Storage* taken = execution->inputs[from].storage().get();
+        storage = std::make_shared<Storage>(taken->memory());
+        execution->taken.push_back(taken);
         execution->copied_from.push_back(-1);
       } else {
-        absl::StatusOr<Block> block = device.allocator().allocate(bytes, options.loc);
-        if (!block.ok()) return block.status();
-        storage = std::make_shared<Storage>(device.allocator(), *block);
+        absl::StatusOr<std::shared_ptr<Memory>> memory = Memory::allocate(device.allocator(), bytes, options.loc);
+        if (!memory.ok()) return memory.status();
+        storage = std::make_shared<Storage>(*std::move(memory));
         execution->copied_from.push_back(from);
       }
       outputs.push_back(std::make_shared<Buffer>(device, bytes, options.loc, storage, execution->completion));
@@ -160,14 +160,14 @@ absl::Status Executable::warm(Device& device) const {
   if (options_.tier != Tier::interpreted) {
     if (absl::Status status = cache_.compile(kernels_); !status.ok()) return status;
   }
-  std::vector<std::unique_ptr<Storage>> touched;  // held together, as a run holds them
+  std::vector<std::shared_ptr<Memory>> touched;  // held together, as a run holds them
   std::vector<std::int64_t> sizes = {program_.arena_bytes};
   for (const ir::Type& output : program_.outputs) sizes.push_back(output.bytes());
   for (const std::int64_t bytes : sizes) {
-    absl::StatusOr<Block> block = device.allocator().allocate(bytes, Loc{});
-    if (!block.ok()) return block.status();
-    touched.push_back(std::make_unique<Storage>(device.allocator(), *block));
-    std::memset(block->data, 0, static_cast<std::size_t>(block->bytes));
+    auto memory = Memory::allocate(device.allocator(), bytes, Loc{});
+    if (!memory.ok()) return memory.status();
+    std::memset((*memory)->data(), 0, static_cast<std::size_t>(bytes));
+    touched.push_back(*std::move(memory));
   }
   return absl::OkStatus();
 }

@@ -71,7 +71,7 @@ class Executable : public std::enable_shared_from_this<Executable> {
   LoadOptions options_;
   KernelCache& cache_;
   std::vector<KernelPtr> kernels_;
-  std::vector<std::unique_ptr<Storage>> constants_;
+  std::vector<std::shared_ptr<Memory>> constants_;
   std::int64_t work_ps_ = 0;
 };
 

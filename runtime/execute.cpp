@@ -32,14 +32,11 @@ absl::Status Executable::execute_steps(Execution& execution) const {
       std::memcpy(execution.outputs[o]->data(), execution.inputs[from].storage()->data(),
                   static_cast<std::size_t>(program_.outputs[o].bytes()));
   }
-  std::unique_ptr<Storage> arena;
-  if (program_.arena_bytes > 0) {
-    absl::StatusOr<Block> block = execution.device.allocator().allocate(program_.arena_bytes, execution.loc);
-    if (!block.ok()) return block.status();
-    arena = std::make_unique<Storage>(execution.device.allocator(), *block);
-  }
+  absl::StatusOr<std::shared_ptr<Memory>> arena =
+      Memory::allocate(execution.device.allocator(), program_.arena_bytes, execution.loc);
+  if (!arena.ok()) return arena.status();
   for (const codegen::Step& step : program_.steps) {
-    if (absl::Status status = run_step(step, execution, arena ? arena->data() : nullptr); !status.ok()) return status;
+    if (absl::Status status = run_step(step, execution, (*arena)->data()); !status.ok()) return status;
   }
   return absl::OkStatus();
 }

@@ -7,6 +7,7 @@
 namespace sheaf::ir::ops {
 namespace {
 
+using lowering::OutOfBounds;
 using ScatterKind = lowering::Scatter::Combine;
 
 int index_dim_of(const DimList& dim) { return dim.empty() ? 0 : static_cast<int>(dim[0]); }

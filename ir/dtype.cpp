@@ -8,9 +8,9 @@
 namespace sheaf {
 namespace {
 
-constexpr std::array<std::string_view, kNumDTypes> kNames = {
-    "bool", "i8",  "i16",  "i32", "i64", "u8",  "u16",  "u32",    "u64",
-    "f16",  "bf16", "f32", "f64", "c64", "c128", "f8e4m3", "f8e5m2", "token"};
+constexpr std::array<std::string_view, kNumDTypes> kNames = {"bool", "i8",  "i16",  "i32",    "i64",    "u8",
+                                                             "u16",  "u32", "u64",  "f16",    "bf16",   "f32",
+                                                             "f64",  "c64", "c128", "f8e4m3", "f8e5m2", "token"};
 
 DType signed_of_size(int bytes) {
   switch (bytes) {

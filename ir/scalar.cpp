@@ -9,29 +9,58 @@
 #include <utility>
 
 #include "ir/check.h"
+#include "ir/scalar_expr.h"
 
 namespace sheaf::ir {
 namespace {
 
+// The operand dtypes an op is defined on; `special` ops have their own builder calls.
+enum class Domain { special, real, number, integer, bits, word, any };
+
 struct ScalarOpInfo {
   std::string_view name;
   int arity;
+  Domain domain;
   bool is_commutative = false;
 };
 
 constexpr ScalarOpInfo kOps[] = {
-    {"arg", 0},                     {"constant", 0},    {"add", 2, true},
-    {"sub", 2},                     {"mul", 2, true},   {"div", 2},
-    {"rem", 2},                     {"neg", 1},         {"abs", 1},
-    {"min", 2, true},               {"max", 2, true},   {"fma", 3, true},
-    {"sqrt", 1},                    {"floor", 1},       {"ceil", 1},
-    {"trunc", 1},                   {"round_even", 1},  {"eq", 2, true},
-    {"ne", 2, true},                {"lt", 2},          {"le", 2},
-    {"gt", 2},                      {"ge", 2},          {"and", 2, true},
-    {"or", 2, true},                {"xor", 2, true},   {"not", 1},
-    {"shl", 2},                     {"shr_arith", 2},   {"shr_logical", 2},
-    {"mul_hi", 2, true},            {"clz", 1},         {"popcount", 1},
-    {"select", 3},                  {"convert", 1},     {"bitcast", 1},
+    {"arg", 0, Domain::special},
+    {"constant", 0, Domain::special},
+    {"add", 2, Domain::number, true},
+    {"sub", 2, Domain::number},
+    {"mul", 2, Domain::number, true},
+    {"div", 2, Domain::number},
+    {"rem", 2, Domain::number},
+    {"neg", 1, Domain::number},
+    {"abs", 1, Domain::number},
+    {"min", 2, Domain::any, true},
+    {"max", 2, Domain::any, true},
+    {"fma", 3, Domain::real, true},
+    {"sqrt", 1, Domain::real},
+    {"floor", 1, Domain::real},
+    {"ceil", 1, Domain::real},
+    {"trunc", 1, Domain::real},
+    {"round_even", 1, Domain::real},
+    {"eq", 2, Domain::any, true},
+    {"ne", 2, Domain::any, true},
+    {"lt", 2, Domain::any},
+    {"le", 2, Domain::any},
+    {"gt", 2, Domain::any},
+    {"ge", 2, Domain::any},
+    {"and", 2, Domain::bits, true},
+    {"or", 2, Domain::bits, true},
+    {"xor", 2, Domain::bits, true},
+    {"not", 1, Domain::bits},
+    {"shl", 2, Domain::integer},
+    {"shr_arith", 2, Domain::integer},
+    {"shr_logical", 2, Domain::integer},
+    {"mul_hi", 2, Domain::word, true},
+    {"clz", 1, Domain::integer},
+    {"popcount", 1, Domain::integer},
+    {"select", 3, Domain::any},
+    {"convert", 1, Domain::special},
+    {"bitcast", 1, Domain::special},
 };
 static_assert(std::size(kOps) == static_cast<std::size_t>(ScalarOp::bitcast) + 1);
 
@@ -39,29 +68,23 @@ const ScalarOpInfo& info(ScalarOp op) { return kOps[static_cast<std::size_t>(op)
 
 bool is_comparison(ScalarOp op) { return op >= ScalarOp::eq && op <= ScalarOp::ge; }
 
-// Whether `op` is defined on operands of `dtype`.
-bool accepts(ScalarOp op, DType dtype) {
-  const bool is_real = dtype == DType::f32 || dtype == DType::f64;
-  switch (op) {
-    case ScalarOp::arg: case ScalarOp::constant: case ScalarOp::convert: case ScalarOp::bitcast: return false;
-    case ScalarOp::add: case ScalarOp::sub: case ScalarOp::mul: case ScalarOp::div: case ScalarOp::rem:
-    case ScalarOp::neg: case ScalarOp::abs:
-      return is_real || is_int(dtype);
-    case ScalarOp::fma: case ScalarOp::sqrt: case ScalarOp::floor: case ScalarOp::ceil: case ScalarOp::trunc:
-    case ScalarOp::round_even:
-      return is_real;
-    case ScalarOp::and_: case ScalarOp::or_: case ScalarOp::xor_: case ScalarOp::not_:
-      return is_int(dtype) || is_bool(dtype);
-    case ScalarOp::shl: case ScalarOp::shr_arith: case ScalarOp::shr_logical: case ScalarOp::clz:
-    case ScalarOp::popcount:
-      return is_int(dtype);
-    case ScalarOp::mul_hi: return dtype == DType::u32 || dtype == DType::u64;
-    case ScalarOp::min: case ScalarOp::max: case ScalarOp::eq: case ScalarOp::ne: case ScalarOp::lt: case ScalarOp::le:
-    case ScalarOp::gt: case ScalarOp::ge: case ScalarOp::select:
-      return is_real || is_int(dtype) || is_bool(dtype);
+bool accepts(ScalarOp op, DType t) {
+  const bool is_real = t == DType::f32 || t == DType::f64;
+  switch (info(op).domain) {
+    case Domain::special: return false;
+    case Domain::real: return is_real;
+    case Domain::number: return is_real || is_int(t);
+    case Domain::integer: return is_int(t);
+    case Domain::bits: return is_int(t) || is_bool(t);
+    case Domain::word: return t == DType::u32 || t == DType::u64;
+    case Domain::any: return is_real || is_int(t) || is_bool(t);
   }
   return false;
 }
+
+bool is_narrow_float(DType t) { return is_float(t) ? size_bytes(t) < 4 : t == DType::f8e4m3 || t == DType::f8e5m2; }
+
+bool is_exact_in_f32(DType t) { return is_narrow_float(t) || is_bool(t) || (is_int(t) && size_bytes(t) < 4); }
 
 }  // namespace
 
@@ -126,7 +149,33 @@ ScalarBuilder::Ref ScalarBuilder::emit(ScalarOp op, Ref a, Ref b, Ref c) {
 ScalarBuilder::Ref ScalarBuilder::convert(Ref a, DType to) {
   const DType from = dtype(a);
   if (from == to) return a;
+  if (is_narrow_float(to) && from != DType::f32) {
+    return convert(is_exact_in_f32(from) ? convert(a, DType::f32) : round_to_odd_f32(a), to);
+  }
+  if (is_narrow_float(from) && to != DType::f32) return convert(convert(a, DType::f32), to);
   return fold_or_push({.op = ScalarOp::convert, .dtype = to, .in = {a.node, -1, -1}});
+}
+
+// `a` in f32, rounded to odd: an inexact result gets an odd last bit, on whichever side of `a`. Rounding that once
+// more, to a type at least two bits shorter, gives what one rounding of `a` would (Boldo and Melquiond, "Emulation of
+// FMA and correctly rounded sums: proved algorithms using rounding to odd", 2008).
+ScalarBuilder::Ref ScalarBuilder::round_to_odd_f32(Ref a) {
+  Expr x{this, a};
+  if (x.dtype() == DType::i64 || x.dtype() == DType::u64) {
+    // The same idea in integers: past 2^52 the low 12 bits only matter as "something is there". Then f64 holds x.
+    const Expr high = is_signed_int(x.dtype()) ? shr_arith(x, 52) : shr_logical(x, 52);
+    const Expr is_big = (high != 0.0) & (high != high.like_bits(~std::uint64_t{0}));
+    const Expr low_bits = x.like(0xfff);
+    const Expr sticky = select((x & low_bits) != 0.0, x.like(0x800), x.like(0));
+    x = select(is_big, (x & !low_bits) | sticky, x);
+  }
+  x = ir::convert(x, DType::f64);
+  const Expr nearest = ir::convert(x, DType::f32);
+  const Expr back = ir::convert(nearest, DType::f64);
+  // Toward zero first, which also brings an overflow back; then the odd bit. NaN stays NaN.
+  const Expr is_too_far = ir::convert(ir::abs(back) > ir::abs(x), DType::i32);
+  const Expr is_inexact = ir::convert(back != x, DType::i32);
+  return from_int_bits((to_int_bits(nearest) - is_too_far) | is_inexact).ref;
 }
 
 ScalarBuilder::Ref ScalarBuilder::bitcast(Ref a, DType to) {

@@ -11,7 +11,9 @@ namespace {
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
 // pi/4 as a sum of two floats.
-struct Constant { double high, low; };
+struct Constant {
+  double high, low;
+};
 Constant quarter_pi(Expr x) {
   if (is_f64(x)) return {0x1.921fb54442d18p-1, 0x1.1a62633145c07p-55};
   return {0x1.921fb6p-1, -0x1.777a5cp-26};

@@ -52,9 +52,7 @@ SmallFloat small_float(DType t) {
   }
 }
 
-bool is_small_float(DType t) {
-  return t == DType::f16 || t == DType::bf16 || t == DType::f8e4m3 || t == DType::f8e5m2;
-}
+bool is_small_float(DType t) { return t == DType::f16 || t == DType::bf16 || t == DType::f8e4m3 || t == DType::f8e5m2; }
 
 // magnitude >> shift, rounded to nearest even.
 Bits shift_right_nearest_even(Bits magnitude, int shift) {
@@ -131,7 +129,8 @@ auto with_int_type(DType t, F&& f) {
     case DType::i16: return f(std::int16_t{});
     case DType::i32: return f(std::int32_t{});
     case DType::i64: return f(std::int64_t{});
-    case DType::bool_: case DType::u8: return f(std::uint8_t{});
+    case DType::bool_:
+    case DType::u8: return f(std::uint8_t{});
     case DType::u16: return f(std::uint16_t{});
     case DType::u32: return f(std::uint32_t{});
     case DType::u64: return f(std::uint64_t{});

@@ -1,6 +1,6 @@
-// exp and its kin. All reduce to x = n ln 2 + r with |r| <= ln 2 / 2 and one polynomial in r; 2^n is assembled from bits,
-// in two factors, so that results below the normal range are rounded once and none overflows early.
-// Invariant: NaN passes through every reduction unharmed, so no function here tests for it.
+// exp and its kin. All reduce to x = n ln 2 + r with |r| <= ln 2 / 2 and one polynomial in r; 2^n is assembled from
+// bits, in two factors, so that results below the normal range are rounded once and none overflows early. Invariant:
+// NaN passes through every reduction unharmed, so no function here tests for it.
 #include "ir/scalar_expr.h"
 
 namespace sheaf::ir {
@@ -23,7 +23,9 @@ Reduced round_scaled(Expr x, double scale) {
 }
 
 // ln 2 as a sum of two; the high part ends in zeros, so that n times it is exact.
-struct Ln2 { double high, low; };
+struct Ln2 {
+  double high, low;
+};
 Ln2 ln2_parts(Expr x) {
   if (is_f64(x)) return {0x1.62e42feep-1, 0x1.a39ef35793c76p-33};
   return {0x1.62e4p-1, 0x1.7f7d1cp-20};
@@ -63,9 +65,8 @@ Expr half_exp(Expr a) {
 // (sinh x - x) / x^3 for |x| <= 1, in z = x^2.
 Expr sinh_series(Expr z) {
   if (is_f64(z)) {
-    return polynomial(z, {1.2248127024625495e-14, 7.290440704705655e-13, 1.6064445059623238e-10,
-                          2.5052066722372712e-08, 2.75573193961257e-06, 0.00019841269840904682, 0.008333333333333675,
-                          0.16666666666666666});
+    return polynomial(z, {1.2248127024625495e-14, 7.290440704705655e-13, 1.6064445059623238e-10, 2.5052066722372712e-08,
+                          2.75573193961257e-06, 0.00019841269840904682, 0.008333333333333675, 0.16666666666666666});
   }
   return polynomial(z, {2.7616586e-06, 0.00019846034, 0.008333299, 0.16666667});
 }

@@ -21,9 +21,7 @@ struct Expr {
 
 inline Expr emit(ScalarOp op, Expr a) { return {a.builder, a.builder->emit(op, a.ref)}; }
 inline Expr emit(ScalarOp op, Expr a, Expr b) { return {a.builder, a.builder->emit(op, a.ref, b.ref)}; }
-inline Expr emit(ScalarOp op, Expr a, Expr b, Expr c) {
-  return {a.builder, a.builder->emit(op, a.ref, b.ref, c.ref)};
-}
+inline Expr emit(ScalarOp op, Expr a, Expr b, Expr c) { return {a.builder, a.builder->emit(op, a.ref, b.ref, c.ref)}; }
 
 inline Expr operator+(Expr a, Expr b) { return emit(ScalarOp::add, a, b); }
 inline Expr operator-(Expr a, Expr b) { return emit(ScalarOp::sub, a, b); }

@@ -1,7 +1,8 @@
 // log |Gamma| and its derivative digamma. Both use: a polynomial on an interval of length 1, the recurrence
-// Gamma(x + 1) = x Gamma(x) to get there from (-1/2, x0), an asymptotic series from x0 on, and the reflection formula below
-// -1/2. Invariant: the factor that vanishes at a zero of the function (x - 1, x - 2; the root of digamma) is taken out
-// exactly, so relative accuracy holds near the zeros for x > 0; near the zeros at negative x only absolute accuracy does.
+// Gamma(x + 1) = x Gamma(x) to get there from (-1/2, x0), an asymptotic series from x0 on, and the reflection formula
+// below -1/2. Invariant: the factor that vanishes at a zero of the function (x - 1, x - 2; the root of digamma) is
+// taken out exactly, so relative accuracy holds near the zeros for x > 0; near the zeros at negative x only absolute
+// accuracy does.
 #include <limits>
 
 #include "ir/scalar_expr.h"
@@ -19,16 +20,15 @@ struct SinCos {
 };
 
 SinCos sin_cos_of_pi_times(Expr x) {
-  // x = n / 2 + r with |r| <= 1/4, exactly.
-  const Expr doubled = x + x;
-  const Expr n = round_even(doubled);
-  const Expr r = fma(n, -0.5, x);
-  const Expr half_n = n * 0.5;
-  const Expr is_odd = half_n != trunc(half_n);
+  // x = an integer + half / 2 + r with |r| <= 1/4, exactly.
+  const Expr rest = x - round_even(x);
+  const Expr half = round_even(rest + rest);
+  const Expr r = fma(half, -0.5, rest);
+  const Expr is_odd = half != 0.0;
   const Expr z = r * r;
-  const Expr s = r * polynomial(z, {-2.1716448358180037e-05, 0.00046628252560607, -0.007370429867581768,
-                                    0.08214588657934288, -0.5992645293202826, 2.5501640398773415, -5.16771278004997,
-                                    kPi});
+  const Expr s =
+      r * polynomial(z, {-2.1716448358180037e-05, 0.00046628252560607, -0.007370429867581768, 0.08214588657934288,
+                         -0.5992645293202826, 2.5501640398773415, -5.16771278004997, kPi});
   const Expr c = polynomial(z, {-0.00010355433993723847, 0.0019294628913039474, -0.025806885409473436,
                                 0.23533063018058212, -1.3352627688516934, 4.058712126416745, -4.934802200544679, 1.0});
   return {select(is_odd, c, s), select(is_odd, -s, c)};
@@ -36,13 +36,12 @@ SinCos sin_cos_of_pi_times(Expr x) {
 
 // log Gamma(2 + t) for |t| <= 1/2.
 Expr lgamma_near_two(Expr t) {
-  return t * polynomial(t, {-1.4328476799014248e-07, 2.7848901643471084e-07, -4.2005568594800693e-07,
-                            9.203206244224693e-07,   -2.0497478868957097e-06, 4.384587099274819e-06,
-                            -9.437238489140582e-06,  2.0505618014637388e-05, -4.4926530854473176e-05,
-                            9.945766995098403e-05,   -0.00022315473519061012, 0.0005096695156823253,
-                            -0.0011927539127571656,  0.002890510331023486,   -0.007385551028649739,
-                            0.020580808427780574,    -0.06735230105319831,   0.32246703342411326,
-                            0.42278433509846713});
+  return t *
+         polynomial(t, {-1.4328476799014248e-07, 2.7848901643471084e-07, -4.2005568594800693e-07, 9.203206244224693e-07,
+                        -2.0497478868957097e-06, 4.384587099274819e-06, -9.437238489140582e-06, 2.0505618014637388e-05,
+                        -4.4926530854473176e-05, 9.945766995098403e-05, -0.00022315473519061012, 0.0005096695156823253,
+                        -0.0011927539127571656, 0.002890510331023486, -0.007385551028649739, 0.020580808427780574,
+                        -0.06735230105319831, 0.32246703342411326, 0.42278433509846713});
 }
 
 // log |Gamma(x)| for x > -1/2, x != 0.
@@ -85,7 +84,7 @@ Expr lgamma_f64(Expr x) {
 Expr digamma_near_root(Expr t) {
   const Expr from_root = (t - (0x1.762d86356be3fp+0 - 1.5)) - 0x1.b86a722197829p-54;
   return from_root *
-         polynomial(t, {0.00012117074950983246, -0.00017834985270857916, 9.32997941309136e-05, -0.00014463477455904108,
+         polynomial(t, {0.00012117074950983246, -0.00017834985270857916, 9.32997941309136e-05,  -0.00014463477455904108,
                         0.0003258771957600899,  -0.0004860467787793845,  0.0006902836207715892, -0.0010364281980067087,
                         0.0015635030246950346,  -0.0023455005719212056,  0.003518088764711913,  -0.0052799365465260005,
                         0.007927023321430028,   -0.01190822015996442,    0.01790724823594765,   -0.026975796657315438,
@@ -112,9 +111,9 @@ Expr digamma_right(Expr x) {
 
   const Expr w = 1.0 / x;
   const Expr z = w * w;
-  const Expr series = z * polynomial(z, {-0.26941207246602605, 0.07827490621981695, -0.021011067007893826,
-                                         0.007575007120424162, -0.004166662879041458, 0.003968253958807998,
-                                         -0.008333333333324332, 0.08333333333333333});
+  const Expr series =
+      z * polynomial(z, {-0.26941207246602605, 0.07827490621981695, -0.021011067007893826, 0.007575007120424162,
+                         -0.004166662879041458, 0.003968253958807998, -0.008333333333324332, 0.08333333333333333});
   const Expr far = log(x) - fma(w, 0.5, series);
   return select(x >= kLarge, far, near);
 }

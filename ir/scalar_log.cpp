@@ -52,8 +52,9 @@ Expr log1p_tail(Expr f) {
                                            6.666666666666735130e-01});
     return s * fma(0.5 * f, f, series);
   }
-  return f * f * f * polynomial(f, {0.07341342, -0.11662587, 0.11632362, -0.123961605, 0.14251374, -0.16669184,
-                                    0.2000068, -0.2499998, 0.3333333});
+  return f * f * f *
+         polynomial(f, {0.07341342, -0.11662587, 0.11632362, -0.123961605, 0.14251374, -0.16669184, 0.2000068,
+                        -0.2499998, 0.3333333});
 }
 
 // Replaces the value of a logarithm of `x` at the edges of its domain.

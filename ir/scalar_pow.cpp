@@ -1,5 +1,5 @@
-// Powers and roots. pow is e^(y log x) with the logarithm in more precision than the result: in f64 for f32, as a sum of
-// two floats for f64. Invariant: the special cases are C's (pow(x, 0) = pow(1, y) = 1 even for NaN).
+// Powers and roots. pow is e^(y log x) with the logarithm in more precision than the result: in f64 for f32, as a sum
+// of two floats for f64. Invariant: the special cases are C's (pow(x, 0) = pow(1, y) = 1 even for NaN).
 #include <limits>
 
 #include "ir/scalar_expr.h"
@@ -46,9 +46,9 @@ Expr pow_magnitude_f32(Expr x, Expr y) {
   const Expr shifted = power + 0x1.8p52;  // rounds to an integer and leaves it in the low bits
   const Expr r = power - (shifted - 0x1.8p52);
   const Expr scale = from_int_bits((to_int_bits(shifted) << 52) + to_int_bits(x.like(1)));
-  return scale * polynomial(r, {1.5316719125878197e-05, 0.00015469997237347078, 0.0013333421548880461,
-                                0.009618024772557205, 0.055504109774426595, 0.24022651219833455, 0.6931471805346211,
-                                0.9999999999588975});
+  return scale *
+         polynomial(r, {1.5316719125878197e-05, 0.00015469997237347078, 0.0013333421548880461, 0.009618024772557205,
+                        0.055504109774426595, 0.24022651219833455, 0.6931471805346211, 0.9999999999588975});
 }
 
 // log x for positive finite f64, to about 2^-68 relative.
@@ -73,10 +73,10 @@ Sum log_extended(Expr x) {
   const double two_thirds = 0x1.5555555555555p-1, two_thirds_low = 0x1.5555555555555p-55;
   const Expr third = cube * two_thirds;
   const Expr third_low = fma(cube_low, two_thirds, fma(cube, two_thirds_low, fma(cube, two_thirds, -third)));
-  const Expr rest = cube * z *
-                    polynomial(z, {0.2526958659735587, 0.08631341068596692, 0.1186134752689275, 0.13330698153493012,
-                                   0.15384656437062466, 0.1818181781843516, 0.22222222223929616, 0.28571428571424967,
-                                   0.4});
+  const Expr rest =
+      cube * z *
+      polynomial(z, {0.2526958659735587, 0.08631341068596692, 0.1186134752689275, 0.13330698153493012,
+                     0.15384656437062466, 0.1818181781843516, 0.22222222223929616, 0.28571428571424967, 0.4});
 
   // ln 2 with its first part short, so that e times it is exact.
   const Sum with_exponent = exact_sum(e * 0x1.62e42fefa38p-1, s + s);
@@ -102,8 +102,9 @@ Expr pow(Expr x, Expr y) {
   // Special magnitudes enter as 1 and are put right below.
   const Expr is_ordinary = (a > 0.0) & (a < kInf);
   const Expr base = select(is_ordinary, a, 1.0);
-  Expr magnitude = is_f64(x) ? pow_magnitude_f64(base, y)
-                             : convert(pow_magnitude_f32(convert(base, DType::f64), convert(y, DType::f64)), DType::f32);
+  Expr magnitude = is_f64(x)
+                       ? pow_magnitude_f64(base, y)
+                       : convert(pow_magnitude_f32(convert(base, DType::f64), convert(y, DType::f64)), DType::f32);
   const Expr grows = (a > 1.0) ^ (y < 0.0);  // 0 and inf to the power y give inf, else 0
   magnitude = select(is_ordinary, magnitude, select(grows, kInf, x.like(0)));
   magnitude = select(a == 1.0, 1.0, magnitude);  // also to an infinite power
@@ -129,12 +130,12 @@ Expr cbrt(Expr x) {
   const Expr word = is_wide ? convert(shr_logical(bitcast(a, DType::u64), 32), DType::u32) : bitcast(a, DType::u32);
   const Expr third = shr_logical(emit(ScalarOp::mul_hi, word, word.like(0xaaaaaaab)), 1);
   const Expr guess_word = third + third.like(is_wide ? 715094163 : 709958130);
-  const Expr guess = is_wide ? bitcast(convert(guess_word, DType::u64) << 32, DType::f64)
-                             : bitcast(guess_word, DType::f32);
+  const Expr guess =
+      is_wide ? bitcast(convert(guess_word, DType::u64) << 32, DType::f64) : bitcast(guess_word, DType::f32);
 
   const Expr r = guess * guess * (guess / a);
-  const Expr better = guess * polynomial(r, {0.145996192886612446982, -0.758397934778766047437,
-                                             1.621429720105354466140, -1.88497979543377169875, 1.87595182427177009643});
+  const Expr better = guess * polynomial(r, {0.145996192886612446982, -0.758397934778766047437, 1.621429720105354466140,
+                                             -1.88497979543377169875, 1.87595182427177009643});
   const Expr bits = to_int_bits(better);
   const double half_unit = is_wide ? 0x1p29 : 0x1p11;  // of the bits to drop
   const Expr t = from_int_bits((bits + half_unit) & !bits.like(2 * half_unit - 1));

@@ -14,12 +14,14 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 struct QuarterTurns {
-  Expr n;        // signed integer of x's width; only its two low bits matter
+  Expr n;  // signed integer of x's width; only its two low bits matter
   Expr r, tail;  // r + tail is the rest, |tail| at most half an ulp of r
 };
 
 // pi/2 as a sum of three floats.
-struct HalfPi { double first, second, third; };
+struct HalfPi {
+  double first, second, third;
+};
 
 HalfPi half_pi(Expr x) {
   if (is_f64(x)) return {0x1.921fb54442d18p+0, 0x1.1a62633145c07p-54, -0x1.f1976b7ed8fbcp-110};
@@ -132,20 +134,18 @@ QuarterTurns reduce(Expr magnitude) {
 // sin(r + tail) = r + r^3 S(r^2) + tail cos(r)
 Expr sin_kernel(Expr r, Expr tail) {
   const Expr z = r * r;
-  const Expr series =
-      is_f64(r) ? polynomial(z, {1.5918621892074932e-10, -2.505114247075029e-08, 2.755731618214332e-06,
-                                 -0.00019841269837011374, 0.008333333333331269, -0.16666666666666666})
-                : polynomial(z, {2.9157718e-06, -0.00019860802, 0.008333396, -0.16666667});
+  const Expr series = is_f64(r) ? polynomial(z, {1.5918621892074932e-10, -2.505114247075029e-08, 2.755731618214332e-06,
+                                                 -0.00019841269837011374, 0.008333333333331269, -0.16666666666666666})
+                                : polynomial(z, {2.9157718e-06, -0.00019860802, 0.008333396, -0.16666667});
   return r + fma(z * r, series, fma(z * -0.5, tail, tail));
 }
 
 // cos(r + tail) = 1 - r^2/2 + r^4 C(r^2) - tail r
 Expr cos_kernel(Expr r, Expr tail) {
   const Expr z = r * r;
-  const Expr series =
-      is_f64(r) ? polynomial(z, {-1.1381174291382957e-11, 2.087612280490804e-09, -2.755731713487205e-07,
-                                 2.4801587298417704e-05, -0.0013888888888887038, 0.041666666666666664})
-                : polynomial(z, {2.4543024e-05, -0.0013888269, 0.041666664});
+  const Expr series = is_f64(r) ? polynomial(z, {-1.1381174291382957e-11, 2.087612280490804e-09, -2.755731713487205e-07,
+                                                 2.4801587298417704e-05, -0.0013888888888887038, 0.041666666666666664})
+                                : polynomial(z, {2.4543024e-05, -0.0013888269, 0.041666664});
   const Expr half = 0.5 * z;
   const Expr one_minus_half = 1.0 - half;
   const Expr lost = (1.0 - one_minus_half) - half;

@@ -57,7 +57,7 @@ Expr erf_tail_f32(Expr a) {
   const Expr limited = select(a.like(4) < a, 4.0, a);
   const Expr p = polynomial(
       limited, {-1.1801636e-05, 0.0003284648, -0.0036652668, 0.023809828, -0.10629175, -0.6351185, -0.12865648});
-  return 1.0 - exp(fma(p, limited, -limited));
+  return 1.0 - exp_to_normal(fma(p, limited, -limited));
 }
 
 // The inverse as x p(w) with w = -log(1 - x^2), after M. Giles, "Approximating the erfinv function" (2010).
@@ -109,7 +109,7 @@ Expr erfc(Expr x) {
 
 Expr erf_inv(Expr x) {
   const Expr a = abs(x);
-  const Expr w = -log(fma(-x, x, 1.0));
+  const Expr w = -log_of_normal(fma(-x, x, 1.0));  // at least ulp(1); |x| >= 1 is handled below
   const Expr value = select(a == 1.0, kInf, a * erf_inv_factor(w));
   return copy_sign(select(a <= 1.0, value, kNaN), x);
 }

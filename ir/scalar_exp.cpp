@@ -88,6 +88,11 @@ ScaledExp scaled_exp(Expr x, Expr tail) {
   return {1.0 + (r + fma(exp_tail(r), r * r, lost)), reduced.n};
 }
 
+Expr exp_to_normal(Expr x) {
+  const Reduced reduced = reduce_by_ln2(x);
+  return (1.0 + expm1_reduced(reduced.r)) * power_of_two(reduced.n);
+}
+
 Expr exp(Expr x) {
   x = is_f64(x) ? clamp(x, -746, 710) : clamp(x, -104, 89);  // beyond these the result is 0 or inf
   const Reduced reduced = reduce_by_ln2(x);

@@ -107,6 +107,19 @@ struct ScaledExp {
 };
 ScaledExp scaled_exp(Expr x, Expr tail);
 
+/// exp where the result is a normal number, without the care for the rest of the range.
+Expr exp_to_normal(Expr x);
+
+/// x = 2^exponent (1 + fraction) for a positive normal x; the exponent is an integer in x's own dtype.
+struct BinarySplit {
+  Expr exponent;
+  Expr fraction;  // in [sqrt(1/2) - 1, sqrt 2 - 1]
+};
+BinarySplit split_normal(Expr x);
+
+/// log of a positive normal number; anything for other arguments.
+Expr log_of_normal(Expr x);
+
 /// Evaluates `f` in f64 when `x` is f32: one rounding at the end makes the result good to about half an ulp.
 template <class F>
 Expr through_f64(Expr x, F&& f) {

@@ -12,25 +12,10 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr double kLn2 = 0.69314718055994530942;
 
-// x = 2^exponent * (1 + fraction)
-struct Split {
-  Expr exponent;  // a float
-  Expr fraction;  // in [sqrt(1/2) - 1, sqrt 2 - 1]
-};
-
-Split split_normal(Expr x) {
-  const int mantissa_bits = is_f64(x) ? 52 : 23;
-  const Expr origin = to_int_bits(x.like(0.70710678118654752));
-  const Expr offset = to_int_bits(x) - origin;
-  const Expr exponent = convert(shr_arith(offset, mantissa_bits), x.dtype());
-  const Expr mantissa_mask = offset.like_bits((std::uint64_t{1} << mantissa_bits) - 1);
-  return {exponent, from_int_bits((offset & mantissa_mask) + origin) - 1.0};
-}
-
-Split split(Expr x) {
+BinarySplit split(Expr x) {
   const Expr is_subnormal = x < (is_f64(x) ? 0x1p-1022 : 0x1p-126);
   const double lift = is_f64(x) ? 54 : 25;
-  const Split parts = split_normal(select(is_subnormal, x * std::exp2(lift), x));
+  const BinarySplit parts = split_normal(select(is_subnormal, x * std::exp2(lift), x));
   return {parts.exponent - select(is_subnormal, lift, x.like(0)), parts.fraction};
 }
 
@@ -41,7 +26,7 @@ Expr add_exponent(Expr e, Expr leading, Expr trailing) {
   return fma(e, high, leading + fma(e, low, trailing));
 }
 
-// log(1 + f) - f + f^2 / 2 for f in the range of `Split`.
+// log(1 + f) - f + f^2 / 2 for f in the range of `BinarySplit`.
 Expr log1p_tail(Expr f) {
   if (is_f64(f)) {
     // log(1 + f) = 2 atanh(s), after fdlibm's e_log.c.
@@ -63,13 +48,25 @@ Expr with_log_edges(Expr x, Expr value) {
   return select(x > 0.0, value, select(x == 0.0, -kInf, select(x < 0.0, kNaN, x)));
 }
 
+Expr log_from(BinarySplit parts) {
+  const auto [e, f] = parts;
+  return add_exponent(e, f, fma(f * f, -0.5, log1p_tail(f)));
+}
+
 }  // namespace
 
-Expr log(Expr x) {
-  const auto [e, f] = split(x);
-  const Expr trailing = fma(f * f, -0.5, log1p_tail(f));
-  return with_log_edges(x, add_exponent(e, f, trailing));
+BinarySplit split_normal(Expr x) {
+  const int mantissa_bits = is_f64(x) ? 52 : 23;
+  const Expr origin = to_int_bits(x.like(0.70710678118654752));
+  const Expr offset = to_int_bits(x) - origin;
+  const Expr exponent = convert(shr_arith(offset, mantissa_bits), x.dtype());
+  const Expr mantissa_mask = offset.like_bits((std::uint64_t{1} << mantissa_bits) - 1);
+  return {exponent, from_int_bits((offset & mantissa_mask) + origin) - 1.0};
 }
+
+Expr log_of_normal(Expr x) { return log_from(split_normal(x)); }
+
+Expr log(Expr x) { return with_log_edges(x, log_from(split(x))); }
 
 Expr log2(Expr x) {
   const auto [e, f] = split(x);
@@ -87,7 +84,7 @@ Expr log1p(Expr x) {
   const Expr u = 1.0 + x;
   // What the addition rounded off, relative to u.
   const Expr lost = select(u < 2.0, x - (u - 1.0), 1.0 - (u - x)) / u;
-  const Split parts = split_normal(u);
+  const BinarySplit parts = split_normal(u);
   // With no exponent, x itself is the fraction, exactly.
   const Expr is_near_zero = parts.exponent == 0.0;
   const Expr f = select(is_near_zero, x, parts.fraction);

@@ -21,21 +21,9 @@ Sum exact_sum(Expr a, Expr b) {
   return {high, (a - high) + b};
 }
 
-// x = 2^exponent (1 + fraction) with the fraction in [sqrt(1/2) - 1, sqrt 2 - 1], for normal positive f64.
-struct Split {
-  Expr exponent, fraction;
-};
-
-Split split(Expr x) {
-  const Expr origin = to_int_bits(x.like(0.70710678118654752));
-  const Expr offset = to_int_bits(x) - origin;
-  const Expr mantissa = (offset & offset.like_bits((std::uint64_t{1} << 52) - 1)) + origin;
-  return {convert(shr_arith(offset, 52), DType::f64), from_int_bits(mantissa) - 1.0};
-}
-
 // x^y for positive finite x that came from f32, both in f64; |log2| of the result is limited to 200.
 Expr pow_magnitude_f32(Expr x, Expr y) {
-  const auto [e, f] = split(x);
+  const auto [e, f] = split_normal(x);
   const Expr s = f / (2.0 + f);
   const Expr z = s * s;
   // log2(1 + f) = 2 atanh(s) / ln 2
@@ -54,7 +42,7 @@ Expr pow_magnitude_f32(Expr x, Expr y) {
 // log x for positive finite f64, to about 2^-68 relative.
 Sum log_extended(Expr x) {
   const Expr is_subnormal = x < 0x1p-1022;
-  const Split parts = split(select(is_subnormal, x * 0x1p54, x));
+  const BinarySplit parts = split_normal(select(is_subnormal, x * 0x1p54, x));
   const Expr e = parts.exponent - select(is_subnormal, 54.0, x.like(0));
   const Expr f = parts.fraction;
 

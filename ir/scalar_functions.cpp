@@ -144,14 +144,14 @@ class Cache {
 }  // namespace
 
 const ScalarFn* scalar_function(std::string_view name, DType dtype) {
-  static Cache<std::pair<const Row*, DType>> cache;
+  static auto& cache = *new Cache<std::pair<const Row*, DType>>;  // never destroyed: threads may outlive main
   const Row* row = find_row(name);
   if (!row || !is_float(dtype)) return nullptr;
   return &cache.get({row, dtype}, [&] { return build(*row, dtype); });
 }
 
 const ScalarFn& scalar_primitive(ScalarOp op, DType dtype) {
-  static Cache<std::pair<ScalarOp, DType>> cache;
+  static auto& cache = *new Cache<std::pair<ScalarOp, DType>>;
   return cache.get({op, dtype}, [&] { return build(op, dtype); });
 }
 

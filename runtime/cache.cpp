@@ -17,9 +17,11 @@ namespace {
 /// Background requests never hold a caller back.
 constexpr int kBackgroundDepth = 1 << 20;
 
-/// The background thread must not be inside LLVM when LLVM's exit handlers run.
+/// The background thread must not be inside the compiler when exit destroys what the compiler uses; exit does that in the
+/// reverse order, so all of it has to exist before the handler does.
 void stop_background_at_exit() {
   static std::once_flag once;
+  (void)codegen::host_cpu_target();
   std::call_once(once, [] { std::atexit([] { KernelCache::global().stop_background(); }); });
 }
 

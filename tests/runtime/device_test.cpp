@@ -1,0 +1,48 @@
+// The public view of devices: how many, how much memory, and waiting for them.
+#include "sheaf/device.h"
+
+#include <doctest/doctest.h>
+
+#include "tests/runtime/programs.h"
+
+namespace sheaf::runtime {
+namespace {
+
+TEST_CASE("there is one device until more are asked for, and their number never falls") {
+  REQUIRE(!sheaf::devices().empty());
+  sheaf::ensure_devices(4);
+  const auto count = sheaf::devices().size();
+  CHECK(count >= 4);
+  sheaf::ensure_devices(2);
+  CHECK(sheaf::devices().size() == count);
+  CHECK(sheaf::devices()[3] == sheaf::Device{3});
+  CHECK(sheaf::to_string(sheaf::Device{3}) == "cpu:3");
+}
+
+TEST_CASE("memory statistics follow the arrays that live") {
+  const MemoryStats before = memory_stats();
+  {
+    const BufferPtr x = testing::floats(10'000, 1);
+    const MemoryStats with = memory_stats();
+    CHECK(with.bytes_in_use >= before.bytes_in_use + 4'000'000);
+    CHECK(with.peak_bytes >= with.bytes_in_use);
+    CHECK(with.bytes_reserved >= with.bytes_in_use);
+  }
+  CHECK(memory_stats().bytes_in_use == before.bytes_in_use);
+}
+
+TEST_CASE("synchronize waits for what was dispatched and leaves errors with their arrays") {
+  const ExecutablePtr slow = testing::load({.unit_ps = 1'000'000'000, .key = "slow"}, {.tier = Tier::interpreted});
+  const ExecutablePtr bad =
+      testing::load({.unit_ps = 1'000'000'000, .offset = 1, .key = "bad"}, {.tier = Tier::interpreted});
+  const BufferPtr a = testing::floats(10, 1), b = testing::floats(10, 3);
+  const BufferPtr out = testing::run_one(slow, {a, b}), failed = testing::run_one(bad, {a, b});
+  synchronize();
+  CHECK(!out->is_pending());
+  CHECK(!failed->is_pending());
+  CHECK(testing::only_value(out) == 13);
+  CHECK(!failed->wait().ok());
+}
+
+}  // namespace
+}  // namespace sheaf::runtime

@@ -6,6 +6,12 @@
 #include "ir/check.h"
 
 namespace sheaf::codegen {
+namespace {
+
+constexpr std::int64_t kPrefetchedBytes = 1 << 20;
+constexpr std::int64_t kPrefetchedTerms = 16;
+
+}  // namespace
 
 ContractEmitter::ContractEmitter(llvm::Function& function, const kir::Contract& contract, const CpuTarget& target)
     : function_(function), target_(target), plan_(plan_contract(contract, target)),
@@ -62,6 +68,8 @@ void ContractEmitter::emit_direct_unit(Value lhs, Value rhs, Value out, Block ro
   TileShape shape{.rows = plan_.tile_rows, .columns = plan_.tile_columns(), .lhs = c.lhs, .rhs = c.rhs, .out = c.out,
                   .lhs_row_stride = c.m.lhs_strides[0], .lhs_term_stride = c.k.lhs_strides[0],
                   .rhs_term_stride = c.k.rhs_strides[0]};
+  // A right operand from beyond L2 is read in short runs a page apart, which the hardware does not foresee.
+  if (plan_.terms * plan_.columns * size_bytes(c.rhs) > kPrefetchedBytes) shape.prefetched_terms = kPrefetchedTerms;
   const std::int64_t edge_columns = plan_.columns % plan_.tile_columns();
   if (plan_.columns >= plan_.tile_columns()) tile_ = tile_function(function_.getName().str() + "_tile", shape);
   if (edge_columns) {

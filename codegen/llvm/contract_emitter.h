@@ -28,6 +28,7 @@ class ContractEmitter {
     std::int64_t columns = 1;              // the last vector is masked if this is no whole number of them
     DType lhs, rhs, out;                   // in memory
     std::int64_t lhs_row_stride = 1, lhs_term_stride = 1, rhs_term_stride = 1;
+    std::int64_t prefetched_terms = 0;     // how far ahead rows of rhs are asked for; 0: not at all
     bool continues = false;                // may start from sums that are in `out` already
   };
   // The operand that is packed, in panels of `width` rows (of lhs) or columns (of rhs).

@@ -51,6 +51,11 @@ void ContractEmitter::emit_tile(llvm::Function& function, const TileShape& shape
   emit_loop(b_, constant(0), terms, 1, [&](Value) {
     Value a = b_.CreateLoad(b_.getPtrTy(), lhs_at), b = b_.CreateLoad(b_.getPtrTy(), rhs_at);
     std::vector<Value> row;
+    for (int v = 0; v < vectors && shape.prefetched_terms; ++v) {
+      const std::int64_t ahead = shape.prefetched_terms * shape.rhs_term_stride + std::int64_t{v} * plan_.lanes;
+      b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {b_.getPtrTy()},
+                         {element(shape.rhs, b, constant(ahead)), b_.getInt32(0), b_.getInt32(3), b_.getInt32(1)});
+    }
     for (int v = 0; v < vectors; ++v) row.push_back(to_computed(shape.rhs, load_columns(shape, shape.rhs, b, v)));
     for (int i = 0; i < shape.rows; ++i) {
       Value one = b_.CreateLoad(lhs_type, element(shape.lhs, a, constant(i * shape.lhs_row_stride)));

@@ -3,11 +3,14 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
+#include <cstring>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "codegen/compiler.h"
+#include "codegen/kir/interp.h"
 #include "codegen/native_code.h"
 
 namespace sheaf::codegen {
@@ -55,6 +58,50 @@ inline std::vector<CpuTarget> runnable_targets() {
     if (is_runnable) targets.push_back(*cpu_target(isa));
   }
   return targets;
+}
+
+/// Any NaN equals any NaN; all other elements are equal to the bit.
+inline bool same_elements(DType t, const std::byte* a, const std::byte* b, std::int64_t count) {
+  const bool has_nan = is_float(t) || t == DType::f8e4m3 || t == DType::f8e5m2;
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::uint64_t x = 0, y = 0;
+    std::memcpy(&x, a + i * size_bytes(t), size_bytes(t));
+    std::memcpy(&y, b + i * size_bytes(t), size_bytes(t));
+    if (x != y && !(has_nan && std::isnan(ir::from_bits(t, x)) && std::isnan(ir::from_bits(t, y)))) return false;
+  }
+  return true;
+}
+
+/// Runs `kernel` compiled for each of `targets` and interpreted, from the same buffers, and compares what was written.
+inline void check_compiled_equals_interpreted(const kir::Kernel& kernel, const std::vector<void*>& buffers,
+                                              const std::vector<CpuTarget>& targets) {
+  using Buffers = std::vector<std::vector<std::byte>>;
+  auto copies = [&] {
+    Buffers result;
+    for (std::size_t i = 0; i < kernel.params.size(); ++i) {
+      const auto* from = static_cast<const std::byte*>(buffers[i]);
+      result.emplace_back(from, from + kernel.params[i].count * size_bytes(kernel.params[i].dtype));
+    }
+    return result;
+  };
+  auto pointers = [](Buffers& all) {
+    std::vector<void*> result;
+    for (auto& buffer : all) result.push_back(buffer.data());
+    return result;
+  };
+  Buffers expected = copies();
+  kir::Interpreter(kernel).run(pointers(expected).data());
+  for (const CpuTarget& target : targets) {
+    CAPTURE(target.cpu);
+    Buffers actual = copies();
+    Compiled(kernel, target).run(pointers(actual));
+    for (std::size_t i = 0; i < kernel.params.size(); ++i) {
+      CAPTURE(i);
+      const kir::Param& p = kernel.params[i];
+      if (p.access == kir::Param::Access::temporary) continue;
+      CHECK(same_elements(p.dtype, actual[i].data(), expected[i].data(), p.count));
+    }
+  }
 }
 
 }  // namespace sheaf::codegen

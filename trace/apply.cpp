@@ -1,0 +1,213 @@
+// Eager execution of library functions by small cached programs, and the same functions as equations of a trace.
+#include "trace/apply.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "ir/ops/attrs.h"
+#include "ir/ops/rules.h"
+#include "runtime/cache.h"
+#include "trace/execute.h"
+#include "trace/messages.h"
+#include "trace/recorder.h"
+
+namespace sheaf {
+namespace {
+
+// What an equation's inference says is wrong; `apply` adds the operands.
+struct RuleError {
+  std::string message;
+  bool is_dtype = false;
+};
+
+struct EagerProgram {
+  CompiledPtr program;
+  std::vector<bool> weak;
+};
+using EagerPtr = std::shared_ptr<const EagerProgram>;
+
+auto& eager_programs() {
+  static auto& cache = *new runtime::SingleFlightMap<std::string, EagerPtr>;
+  return cache;
+}
+
+std::string role(std::size_t k, std::size_t count) {
+  if (count == 1) return "operand";
+  if (count == 2) return k == 0 ? "lhs" : "rhs";
+  return fmt::format("operand {}", k);
+}
+
+template <class List, class Get>
+std::string describe_all(const List& list, Get array) {
+  std::vector<Named> named;
+  for (std::size_t k = 0; k < list.size(); ++k) named.push_back({role(k, list.size()), array(list[k])});
+  return describe(named);
+}
+
+[[noreturn]] void rethrow(const RuleError& e, std::string_view name, std::span<const Input> inputs, Loc loc) {
+  const std::string text =
+      fmt::format("{}: {}{}", name, e.message, describe_all(inputs, [](const Input& x) { return x.array; }));
+  if (e.is_dtype) throw TypeError(loc, text);
+  throw ShapeError(loc, text);
+}
+
+// A type as part of a key: types are interned.
+std::int64_t type_key(ir::Type t) { return static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(&t.data())); }
+
+ir::Type input_type(const Input& x, Loc loc) {
+  if (!x.array) return ir::Type(x.dtype, {});
+  const ArrayNode& node = node_of(*x.array, loc);
+  return node.kind == ArrayNode::Kind::number ? ir::Type(x.dtype, {}) : node.type;
+}
+
+EagerPtr record(std::string_view name, std::span<const Input> inputs, Loc loc, Rule rule, bool weak) {
+  ir::Builder b{std::string(name)};
+  b.set_loc(loc);
+  ir::Values params, values;
+  for (const Input& x : inputs) params.push_back(b.param(input_type(x, loc)));
+  for (std::size_t i = 0; i < inputs.size(); ++i) values.push_back(ir::ops::convert_to(params[i], inputs[i].dtype));
+  ir::Values results = rule(b, values);
+  const std::size_t n = results.size();
+  auto program = std::make_shared<EagerProgram>();
+  program->program = compile(b.finish(std::move(results)), {}, loc);
+  program->weak.assign(n, weak);
+  return program;
+}
+
+void run_eager(const EagerProgram& p, std::span<const Array* const> inputs, Loc loc, std::vector<Array>& out) {
+  run(*p.program, inputs, {}, p.weak, loc, out);
+}
+
+std::vector<Array> apply_eagerly(std::string_view name, RuleKey key, std::span<const Input> inputs, Loc loc, Rule rule,
+                                 bool weak) {
+  key.add(std::string(name));
+  for (const Input& x : inputs) key.add(type_key(input_type(x, loc))).add(static_cast<std::int64_t>(x.dtype));
+  const auto program = eager_programs().get_or_make(
+      key.bytes(), [&]() -> absl::StatusOr<EagerPtr> { return record(name, inputs, loc, rule, weak); });
+  check(program.status(), loc);
+  std::vector<Array> numbers;
+  numbers.reserve(inputs.size());
+  std::vector<const Array*> arrays;
+  for (const Input& x : inputs) {
+    if (!x.array) numbers.emplace_back(x.number, loc);
+    arrays.push_back(x.array ? x.array : &numbers.back());
+  }
+  std::vector<Array> out;
+  run_eager(**program, arrays, loc, out);
+  return out;
+}
+
+}  // namespace
+
+Input::Input(const Operand& x) : Input(x, x.dtype()) {}
+Input::Input(const Operand& x, DType as) : array(x.array()), number(x.number()), dtype(as) {}
+
+RuleKey& RuleKey::add(double v) {
+  std::uint64_t bits;
+  std::memcpy(&bits, &v, sizeof bits);
+  return add_bits(bits);
+}
+
+std::vector<Array> apply(std::string_view name, RuleKey key, std::span<const Input> inputs, Loc own, Rule rule, bool weak) {
+  const Loc loc = UserLine::or_own(own);
+  Recorder* r = Recorder::current();
+  try {
+    if (!r) return apply_eagerly(name, std::move(key), inputs, loc, rule, weak);
+    ir::Builder& b = r->builder();
+    b.set_loc(loc);
+    ir::Values values;
+    for (const Input& x : inputs)
+      values.push_back(x.array ? r->lift(*x.array, loc, x.dtype) : constant(b, x.number, x.dtype));
+    std::vector<Array> out;
+    for (const ir::Value v : rule(b, values)) out.push_back(r->wrap(v, weak, loc));
+    return out;
+  } catch (const RuleError& e) {
+    rethrow(e, name, inputs, loc);
+  }
+}
+
+std::vector<Array> compose(std::string_view name, RuleKey key, std::span<const Operand> operands, Loc own, Body body) {
+  const Loc loc = UserLine::or_own(own);
+  const UserLine line(loc);
+  std::vector<Array> arrays;
+  for (const Operand& x : operands) arrays.push_back(to_array(x));
+  key.add(std::string(name));
+  for (const Array& x : arrays) {
+    const ArrayNode& node = node_of(x, loc);
+    if (node.kind == ArrayNode::Kind::traced && !Recorder::current()) throw_leaked(node, loc);
+    key.add(type_key(node.type)).add(std::int64_t{node.is_weak});
+  }
+  if (Recorder::current()) return body(arrays);
+
+  const auto make = [&]() -> absl::StatusOr<EagerPtr> {
+    Recorder r{std::string(name), loc, std::string(name)};
+    std::vector<Array> params;
+    for (std::size_t i = 0; i < arrays.size(); ++i) {
+      const ArrayNode& node = *arrays[i].node();
+      params.push_back(r.param(node.type, node.is_weak, "", arrays.size() == 1 ? "operand" : fmt::format("operand {}", i), true));
+    }
+    const std::vector<Array> results = body(params);
+    auto program = std::make_shared<EagerProgram>();
+    for (const Array& x : results) program->weak.push_back(x.node()->is_weak);
+    const ir::FunctionRef f = r.finish(results, loc);
+    SHEAF_CHECK(r.captured().empty(), "a library function captured an array");
+    program->program = compile(f, {}, loc);
+    return program;
+  };
+  const auto program = eager_programs().get_or_make(key.bytes(), make);
+  check(program.status(), loc);
+  std::vector<const Array*> pointers;
+  for (const Array& x : arrays) pointers.push_back(&x);
+  std::vector<Array> out;
+  run_eager(**program, pointers, loc, out);
+  return out;
+}
+
+Array compose1(std::string_view name, RuleKey key, std::initializer_list<Operand> operands, Loc loc,
+               absl::FunctionRef<Array(std::span<const Array>)> body) {
+  return compose(name, std::move(key), std::span(operands.begin(), operands.size()), loc,
+                 [&](std::span<const Array> x) { return std::vector<Array>{body(x)}; })[0];
+}
+
+ir::Values emit(ir::Builder& b, const ir::OpDef& op, ir::Values operands, std::shared_ptr<const void> attrs) {
+  for (const ir::Value v : operands)
+    if (!op.dtypes && !ir::contains(op.types, v.dtype()))
+      throw RuleError{fmt::format("takes {}, not {}", ir::name(op.types), name(v.dtype())), true};
+  absl::StatusOr<ir::Values> values = b.try_emit(&op, std::move(operands), std::move(attrs));
+  if (!values.ok()) throw RuleError{std::string(values.status().message())};
+  return *std::move(values);
+}
+
+ir::Value emit1(ir::Builder& b, const ir::OpDef& op, ir::Values operands) { return emit(b, op, std::move(operands))[0]; }
+
+ir::Value constant(ir::Builder& b, Number v, DType dtype) {
+  if (v.kind() == Number::Kind::floating || !is_int(dtype)) return b.constant(dtype, v.as_double());
+  ir::Literal literal(ir::Type(dtype, {}));
+  literal.set_int(0, v.as_int());
+  return b.constant(literal);
+}
+
+int checked_axis(std::string_view name, const Operand& x, std::int64_t axis, Loc loc) {
+  const int rank = x.rank();
+  if (axis < -rank || axis >= rank) {
+    const Named named{"operand", x.array()};
+    throw ShapeError(UserLine::or_own(loc), fmt::format("{}: axis {} is out of range for rank {}{}", name, axis, rank, describe({&named, 1})));
+  }
+  return static_cast<int>(axis < 0 ? axis + rank : axis);
+}
+
+std::vector<std::int64_t> checked_axes(std::string_view name, const Operand& x, const std::vector<std::int64_t>& axes, Loc loc) {
+  std::vector<std::int64_t> out;
+  for (const std::int64_t axis : axes) {
+    const std::int64_t a = checked_axis(name, x, axis, loc);
+    if (std::find(out.begin(), out.end(), a) != out.end()) {
+      const Named named{"operand", x.array()};
+      throw ShapeError(UserLine::or_own(loc), fmt::format("{}: axis {} is listed twice{}", name, axis, describe({&named, 1})));
+    }
+    out.push_back(a);
+  }
+  return out;
+}
+
+}  // namespace sheaf

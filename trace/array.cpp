@@ -1,0 +1,174 @@
+// Arrays: making them from host memory, reading them back, and what a handle can say about itself.
+#include "sheaf/array.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "ir/scalar.h"
+#include "runtime/device.h"
+#include "sheaf/ops.h"
+#include "trace/array_node.h"
+#include "trace/messages.h"
+#include "trace/recorder.h"
+
+namespace sheaf {
+namespace {
+
+// Elements converted one by one, by the same rules as on a device.
+void convert_elements(const std::byte* from, DType from_dtype, std::byte* to, DType to_dtype, std::int64_t count) {
+  const std::size_t from_bytes = size_bytes(from_dtype), to_bytes = size_bytes(to_dtype);
+  if (from_dtype == to_dtype) {
+    if (count > 0) std::memcpy(to, from, static_cast<std::size_t>(count) * from_bytes);
+    return;
+  }
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::uint64_t in[3] = {};
+    std::memcpy(in, from + i * from_bytes, from_bytes);
+    const std::uint64_t out = ir::eval_op(ir::ScalarOp::convert, from_dtype, to_dtype, in);
+    std::memcpy(to + i * to_bytes, &out, to_bytes);
+  }
+}
+
+Array new_number(Number v, Loc loc) {
+  auto node = std::make_shared<ArrayNode>();
+  node->kind = ArrayNode::Kind::number;
+  node->is_weak = v.kind() != Number::Kind::boolean;
+  node->type = ir::Type(v.dtype(), {});
+  node->made_at = loc;
+  node->number = v;
+  return Array(std::move(node));
+}
+
+}  // namespace
+
+void check(const absl::Status& status, Loc loc) {
+  if (!status.ok()) throw RuntimeError(loc, std::string(status.message()));
+}
+
+DType Number::dtype() const {
+  if (kind_ == Kind::boolean) return bool_;
+  if (kind_ == Kind::floating) return f32;
+  return integer_ >= INT32_MIN && integer_ <= INT32_MAX ? i32 : i64;
+}
+
+Shape Operand::shape() const { return array_ ? array_->shape() : Shape{}; }
+DType Operand::dtype() const { return array_ ? array_->dtype() : number_.dtype(); }
+int Operand::rank() const { return array_ ? array_->rank() : 0; }
+
+const ArrayNode& node_of(const Array& x, Loc use) {
+  if (!x.has_value()) throw TypeError(use, "an Array that was never given a value is used");
+  return *x.node();
+}
+
+Array concrete(runtime::BufferPtr buffer, ir::Type type, bool is_weak, Loc made_at) {
+  auto node = std::make_shared<ArrayNode>();
+  node->kind = ArrayNode::Kind::concrete;
+  node->is_weak = is_weak;
+  node->type = type;
+  node->made_at = made_at;
+  node->buffer = std::move(buffer);
+  return Array(std::move(node));
+}
+
+runtime::BufferPtr number_buffer(Number v, DType dtype, Loc made_at) {
+  std::uint64_t bits[3] = {};
+  const DType from = v.kind() == Number::Kind::floating ? f64 : i64;
+  if (from == f64) bits[0] = ir::to_bits(f64, v.as_double());
+  else bits[0] = static_cast<std::uint64_t>(v.as_int());
+  const std::uint64_t out = from == dtype ? bits[0] : ir::eval_op(ir::ScalarOp::convert, from, dtype, bits);
+  auto buffer = runtime::Buffer::from_host(
+      runtime::device(0), std::span(reinterpret_cast<const std::byte*>(&out), static_cast<std::size_t>(size_bytes(dtype))), made_at);
+  check(buffer.status(), made_at);
+  return *std::move(buffer);
+}
+
+runtime::BufferPtr buffer_of(const Array& x, ir::Type type, Loc use) {
+  const ArrayNode& node = node_of(x, use);
+  switch (node.kind) {
+    case ArrayNode::Kind::concrete: break;
+    case ArrayNode::Kind::number: return number_buffer(node.number, type.dtype(), node.made_at);
+    case ArrayNode::Kind::traced: throw_leaked(node, use);
+    case ArrayNode::Kind::abstract: throw TypeError(use, "an array made by abstract() has no value: " + type_text(node));
+  }
+  if (node.type == type) return node.buffer;
+  // A weak result of an eager operation, wanted in another precision.
+  return buffer_of(convert(x, type.dtype()), type, use);
+}
+
+Array::Array(Number value, Loc loc) : Array(new_number(value, loc)) {}
+
+const Shape& Array::shape() const { return node_of(*this, {}).type.dims(); }
+DType Array::dtype() const { return node_of(*this, {}).type.dtype(); }
+int Array::rank() const { return node_of(*this, {}).type.rank(); }
+std::int64_t Array::size() const { return node_of(*this, {}).type.num_elements(); }
+bool Array::is_traced() const { return node_of(*this, {}).kind == ArrayNode::Kind::traced; }
+Loc Array::made_at() const { return node_ ? node_->made_at : Loc{}; }
+
+std::int64_t Array::shape(int dim) const {
+  const int r = rank();
+  if (dim < -r || dim >= r) throw ShapeError(made_at(), fmt::format("shape: axis {} is out of range for {}", dim, type_text(*this)));
+  return shape()[dim < 0 ? dim + r : dim];
+}
+
+void Array::read(DType as, void* to, std::int64_t count, bool one, Loc loc) const {
+  const ArrayNode& node = node_of(*this, loc);
+  if (node.kind == ArrayNode::Kind::traced) {
+    if (!node.trace->is_live) throw_leaked(node, loc);
+    throw_traced(node, loc, one ? "number" : "elements to read",
+                 "It has a value only when the compiled function runs: return it, and read it outside");
+  }
+  if (node.kind == ArrayNode::Kind::abstract) throw TypeError(loc, "an array made by abstract() has no value: " + type_text(node));
+  if (one && node.type.num_elements() != 1)
+    throw ShapeError(loc, fmt::format("item: {} has {} elements, not one", type_text(node), node.type.num_elements()));
+  const runtime::BufferPtr buffer = buffer_of(*this, node.type, loc);
+  const auto bytes = buffer->view();
+  check(bytes.status(), loc);
+  convert_elements(bytes->get(), node.type.dtype(), static_cast<std::byte*>(to), as, count);
+}
+
+Array::operator bool() const {
+  const ArrayNode& node = node_of(*this, {});
+  if (node.kind == ArrayNode::Kind::traced) {
+    if (!node.trace->is_live) throw_leaked(node, {});
+    throw_traced(node, {}, "bool", "Its value is not known while tracing: use where(condition, a, b)");
+  }
+  if (node.kind != ArrayNode::Kind::abstract && node.type.num_elements() != 1)
+    throw ShapeError(node.made_at, fmt::format("bool: {} has {} elements, not one: use all() or any()", type_text(node),
+                                               node.type.num_elements()));
+  bool v = false;
+  read(bool_, &v, 1, true, node.made_at);
+  return v;
+}
+
+const Array& Array::wait(Loc loc) const {
+  const ArrayNode& node = node_of(*this, loc);
+  if (node.kind == ArrayNode::Kind::concrete) check(node.buffer->wait(), loc);
+  return *this;
+}
+
+Array Array::astype(DType dtype, Loc loc) const { return convert(Operand(*this, loc), dtype); }
+Array Array::reshape(const Shape& shape, Loc loc) const { return sheaf::reshape(Operand(*this, loc), shape); }
+
+namespace detail {
+
+Array from_host(const void* data, DType from, const Shape& shape, DType to, Loc loc) {
+  for (const std::int64_t n : shape)
+    if (n < 0) throw ShapeError(loc, "array: the shape " + to_string(shape) + " has a negative extent");
+  const ir::Type type(to, shape);
+  std::vector<std::byte> converted;
+  std::span bytes(static_cast<const std::byte*>(data), static_cast<std::size_t>(type.num_elements() * size_bytes(from)));
+  if (from != to) {
+    converted.resize(static_cast<std::size_t>(type.bytes()));
+    convert_elements(bytes.data(), from, converted.data(), to, type.num_elements());
+    bytes = converted;
+  }
+  auto buffer = runtime::Buffer::from_host(runtime::device(0), bytes, loc);
+  check(buffer.status(), loc);
+  return concrete(*std::move(buffer), type, false, loc);
+}
+
+void ragged_list(Loc loc) { throw ShapeError(loc, "array: the inner lists must have the same length"); }
+
+}  // namespace detail
+}  // namespace sheaf

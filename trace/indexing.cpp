@@ -1,0 +1,288 @@
+// Reading and writing through an index: slices and reshapes where positions are fixed, gather and scatter where they are
+// data.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ir/ops/attrs.h"
+#include "ir/ops/rules.h"
+#include "sheaf/ops.h"
+#include "trace/apply.h"
+#include "trace/index_plan.h"
+#include "trace/messages.h"
+#include "trace/promotion.h"
+#include "trace/recorder.h"
+
+namespace sheaf {
+namespace {
+
+using Dims = std::vector<std::int64_t>;
+using Kind = IndexPlan::Result::Kind;
+
+// The ranges of the plan, list dims whole; every dim is still there.
+ir::Value take_ranges(ir::Builder& b, ir::Value x, const IndexPlan& plan) {
+  ir::ops::Slice s;
+  ir::ops::Reverse reversed;
+  for (std::size_t d = 0; d < plan.dims.size(); ++d) {
+    const IndexPlan::Dim& p = plan.dims[d];
+    const std::int64_t last = p.start + (p.count - 1) * p.step, stride = std::abs(p.step);
+    const std::int64_t low = p.count == 0 ? 0 : std::min(p.start, last), high = p.count == 0 ? 0 : std::max(p.start, last) + 1;
+    s.start.push_back(p.list >= 0 ? 0 : low);
+    s.limit.push_back(p.list >= 0 ? x.dims()[d] : high);
+    s.stride.push_back(p.list >= 0 ? 1 : stride);
+    if (p.step < 0) reversed.dims.push_back(static_cast<std::int64_t>(d));
+  }
+  const bool is_whole = s.limit == x.dims() && std::all_of(s.start.begin(), s.start.end(), [](auto v) { return v == 0; }) &&
+                        std::all_of(s.stride.begin(), s.stride.end(), [](auto v) { return v == 1; });
+  if (!is_whole) x = emit1(b, ir::ops::slice, {x}, std::move(s));
+  return reversed.dims.empty() ? x : emit1(b, ir::ops::reverse, {x}, std::move(reversed));
+}
+
+// Extents of the result; `lists` are those of the broadcast lists.
+Shape result_shape(const IndexPlan& plan, const Shape& lists) {
+  Shape shape;
+  for (const IndexPlan::Result& r : plan.results) {
+    if (r.kind == Kind::lists) shape.insert(shape.end(), lists.begin(), lists.end());
+    else shape.push_back(r.kind == Kind::new_axis ? 1 : plan.dims[r.dim].count);
+  }
+  return shape;
+}
+
+Shape list_shape(const IndexPlan& plan, Loc loc) {
+  std::vector<Operand> operands;
+  for (const Array& l : plan.lists) operands.emplace_back(l, loc);
+  return broadcast_shapes("index", operands, loc);
+}
+
+// Positions along one dim, counted from the front.
+Array from_front(const Array& list, std::int64_t extent, DType dtype) {
+  const Array i = convert(list, dtype);
+  return is_unsigned_int(list.dtype()) ? i : where(i < 0, i + extent, i);
+}
+
+DType index_dtype(const IndexPlan& plan) {
+  for (const Array& l : plan.lists)
+    if (size_bytes(l.dtype()) == 8 || l.dtype() == u32) return i64;
+  return i32;
+}
+
+// Index vectors along a new last dim.
+Array index_vectors(const std::vector<Array>& lists, const Shape& shape) {
+  std::vector<Array> columns;
+  for (const Array& l : lists) columns.push_back(expand_dims(broadcast_to(l, shape), {-1}));
+  return concatenate(columns, -1);
+}
+
+std::vector<Operand> with_lists(const Array& x, const IndexPlan& plan, Loc loc) {
+  std::vector<Operand> operands{Operand(x, loc)};
+  for (const Array& l : plan.lists) operands.emplace_back(l, loc);
+  return operands;
+}
+
+Array read_lists(const Array& x, const IndexPlan& plan, const Shape& lists, std::span<const Array> list_values) {
+  ir::ops::Gather g;
+  std::vector<Array> indices;
+  for (std::size_t d = 0; d < plan.dims.size(); ++d) {
+    const IndexPlan::Dim& p = plan.dims[d];
+    g.slice_sizes.push_back(p.list >= 0 ? 1 : p.count);
+    if (p.list < 0) continue;
+    g.collapsed.push_back(static_cast<std::int64_t>(d));
+    g.start_index_map.push_back(static_cast<std::int64_t>(d));
+    indices.push_back(from_front(list_values[p.list], x.shape()[d], index_dtype(plan)));
+  }
+  std::int64_t position = 0;
+  for (const IndexPlan::Result& r : plan.results) {
+    if (r.kind == Kind::lists) position += static_cast<std::int64_t>(lists.size());
+    else if (r.kind == Kind::dim) g.offset_dims.push_back(position++);
+  }
+  g.index_dim.push_back(static_cast<std::int64_t>(lists.size()));
+  const Array vectors = index_vectors(indices, lists);
+  return apply1("index", RuleKey().add(plan.key), {x, vectors}, {}, [&](ir::Builder& b, const ir::Values& in) -> ir::Values {
+    const ir::Value v = emit1(b, ir::ops::gather, {take_ranges(b, in[0], plan), in[1]}, g);
+    return {ir::ops::reshape_to(v, result_shape(plan, lists))};
+  });
+}
+
+}  // namespace
+
+Array read_index(const Array& x, const IndexPlan& plan, Loc loc) {
+  if (plan.is_basic()) {
+    return apply1("index", RuleKey().add(plan.key), {Operand(x, loc)}, loc, [&](ir::Builder& b, const ir::Values& in) -> ir::Values {
+      return {ir::ops::reshape_to(take_ranges(b, in[0], plan), result_shape(plan, {}))};
+    });
+  }
+  const Shape lists = list_shape(plan, loc);
+  return compose("index", RuleKey().add(plan.key), with_lists(x, plan, loc), loc, [&](std::span<const Array> in) {
+    return std::vector{read_lists(in[0], plan, lists, in.subspan(1))};
+  })[0];
+}
+
+Array Array::operator[](const Index& i) const {
+  return read_index(*this, plan_index("index", *this, {&i, 1}), i.loc);
+}
+
+Array Array::index(std::initializer_list<Index> index) const {
+  const std::span all(index.begin(), index.size());
+  return read_index(*this, plan_index("index", *this, all), all.empty() ? made_at() : all[0].loc);
+}
+
+namespace {
+
+Array combine(Write how, const Array& old, const Array& value) {
+  switch (how) {
+    case Write::set: return value;
+    case Write::add: return old + value;
+    case Write::mul: return old * value;
+    case Write::min: return minimum(old, value);
+    case Write::max: return maximum(old, value);
+  }
+  return value;
+}
+
+// No position occurs twice, so writing is reading, combining and putting back.
+Array write_ranges(const Array& x, const IndexPlan& plan, const Array& value, Write how) {
+  Shape window;
+  bool is_contiguous = true;
+  for (const IndexPlan::Dim& d : plan.dims) {
+    window.push_back(d.count);
+    is_contiguous &= d.step == 1 || d.count <= 1;
+  }
+  const Shape shape = result_shape(plan, {});
+  const Array old = how == Write::set ? value : read_index(x, plan, {});
+  const Array placed = reshape(broadcast_to(convert(combine(how, old, value), x.dtype()), shape), window);
+  if (num_elements(window) == 0) return x;
+  if (is_contiguous) {
+    std::vector<std::int64_t> starts;
+    for (const IndexPlan::Dim& d : plan.dims) starts.push_back(d.start);
+    if (starts.empty()) return placed;
+    return apply1("at", RuleKey().add(plan.key), {x, placed}, {}, [&](ir::Builder& b, const ir::Values& in) -> ir::Values {
+      ir::Literal where(ir::Type(i64, {static_cast<std::int64_t>(starts.size())}));
+      for (std::size_t d = 0; d < starts.size(); ++d) where.set_int(static_cast<std::int64_t>(d), starts[d]);
+      ir::ops::DynamicUpdateSlice attrs;
+      attrs.dims.assign(starts.size(), 0);
+      for (std::size_t d = 0; d < starts.size(); ++d) attrs.dims[d] = static_cast<std::int64_t>(d);
+      attrs.index_dim.push_back(0);
+      return {emit1(b, ir::ops::dynamic_update_slice, {in[0], in[1], b.constant(where)}, std::move(attrs))};
+    });
+  }
+  // Strided: spread the values to their places, and choose by a mask spread the same way.
+  return apply1("at", RuleKey().add(plan.key), {x, placed}, {}, [&](ir::Builder& b, const ir::Values& in) -> ir::Values {
+    ir::ops::Reverse reversed;
+    ir::ops::Pad spread;
+    for (std::size_t d = 0; d < plan.dims.size(); ++d) {
+      const IndexPlan::Dim& p = plan.dims[d];
+      const std::int64_t last = p.start + (p.count - 1) * p.step, stride = std::abs(p.step);
+      if (p.step < 0) reversed.dims.push_back(static_cast<std::int64_t>(d));
+      spread.low.push_back(std::min(p.start, last));
+      spread.high.push_back(in[0].dims()[d] - 1 - std::max(p.start, last));
+      spread.interior.push_back(p.count > 1 ? stride - 1 : 0);
+    }
+    ir::Value v = in[1];
+    if (!reversed.dims.empty()) v = emit1(b, ir::ops::reverse, {v}, std::move(reversed));
+    const ir::Value mask = emit1(b, ir::ops::pad, {b.full(v.type().with_dtype(bool_), 1), b.constant(bool_, 0)}, spread);
+    v = emit1(b, ir::ops::pad, {v, b.constant(v.dtype(), 0)}, spread);
+    return {emit1(b, ir::ops::select, {mask, v, in[0]})};
+  });
+}
+
+ir::lowering::Scatter::Combine scatter_combine(Write how) {
+  using C = ir::lowering::Scatter::Combine;
+  switch (how) {
+    case Write::set: return C::set;
+    case Write::add: return C::add;
+    case Write::mul: return C::mul;
+    case Write::min: return C::min;
+    case Write::max: return C::max;
+  }
+  return C::set;
+}
+
+// Updates are laid out as [lists, partial ranges, whole dims]; partial ranges become lists of their own.
+Array write_lists(const Array& x, const IndexPlan& plan, const Array& value, Write how, const Shape& lists,
+                  std::span<const Array> list_values) {
+  ir::ops::Scatter s{.combine = scatter_combine(how)};
+  const DType dtype = index_dtype(plan);
+  Shape index_shape = lists;
+  std::vector<int> partial;
+  for (std::size_t d = 0; d < plan.dims.size(); ++d) {
+    const IndexPlan::Dim& p = plan.dims[d];
+    if (p.list < 0 && !p.is_whole) {
+      partial.push_back(static_cast<int>(d));
+      index_shape.push_back(p.count);
+    }
+  }
+  std::vector<Array> indices;
+  for (std::size_t d = 0; d < plan.dims.size(); ++d) {
+    const IndexPlan::Dim& p = plan.dims[d];
+    if (p.is_whole && p.list < 0) continue;
+    s.inserted.push_back(static_cast<std::int64_t>(d));
+    s.scatter_dims.push_back(static_cast<std::int64_t>(d));
+    const auto at = std::find(partial.begin(), partial.end(), static_cast<int>(d));
+    Shape wide(index_shape.size(), 1);
+    if (at == partial.end()) {
+      const Array list = from_front(list_values[p.list], x.shape()[d], dtype);
+      std::copy(list.shape().begin(), list.shape().end(), wide.begin() + static_cast<std::ptrdiff_t>(lists.size()) - list.rank());
+      indices.push_back(reshape(list, wide));
+    } else {
+      wide[lists.size() + static_cast<std::size_t>(at - partial.begin())] = p.count;
+      indices.push_back(reshape(convert(arange(p.count) * p.step + p.start, dtype), wide));
+    }
+  }
+  // From the order of the result to the order of the updates.
+  std::vector<int> labels;  // of the result's dims: -1 - k for dim k of the lists, else the dim
+  Shape without_new;
+  for (const IndexPlan::Result& r : plan.results) {
+    if (r.kind == Kind::new_axis) continue;
+    if (r.kind == Kind::dim) labels.push_back(r.dim), without_new.push_back(plan.dims[r.dim].count);
+    for (std::size_t k = 0; r.kind == Kind::lists && k < lists.size(); ++k) labels.push_back(-1 - static_cast<int>(k)), without_new.push_back(lists[k]);
+  }
+  std::vector<int> wanted;
+  for (std::size_t k = 0; k < lists.size(); ++k) wanted.push_back(-1 - static_cast<int>(k));
+  wanted.insert(wanted.end(), partial.begin(), partial.end());
+  for (std::size_t d = 0; d < plan.dims.size(); ++d)
+    if (plan.dims[d].is_whole && plan.dims[d].list < 0) {
+      s.update_window_dims.push_back(static_cast<std::int64_t>(wanted.size()));
+      wanted.push_back(static_cast<int>(d));
+    }
+  Dims perm;
+  for (const int label : wanted) perm.push_back(std::find(labels.begin(), labels.end(), label) - labels.begin());
+  s.index_dim.push_back(static_cast<std::int64_t>(index_shape.size()));
+  const Array full = broadcast_to(convert(value, x.dtype()), result_shape(plan, lists));
+  const Array updates = transpose(reshape(full, without_new), perm);
+  return apply1("at", RuleKey().add(plan.key).add(static_cast<std::int64_t>(how)), {x, index_vectors(indices, index_shape), updates}, {},
+                [&](ir::Builder& b, const ir::Values& in) -> ir::Values { return {emit1(b, ir::ops::scatter, in, s)}; });
+}
+
+}  // namespace
+
+Array write_index(std::string_view name, const Array& x, const IndexPlan& plan, Operand value, Write how) {
+  const Loc loc = value.loc();
+  const Shape lists = plan.is_basic() ? Shape{} : list_shape(plan, loc);
+  const Shape target = result_shape(plan, lists), given = value.shape();
+  bool fits = given.size() <= target.size();
+  for (std::size_t d = 0; fits && d < given.size(); ++d) {
+    const std::int64_t n = target[target.size() - given.size() + d];
+    fits = given[d] == n || given[d] == 1;
+  }
+  if (!fits) {
+    const Named named[] = {{"operand", &x}, {"value", value.array()}};
+    throw ShapeError(UserLine::or_own(loc), fmt::format("{}: a value of shape {} does not broadcast to the indexed {}{}", name,
+                                                        to_string(given), to_string(target), describe(named)));
+  }
+  std::vector<Operand> operands = with_lists(x, plan, loc);
+  operands.push_back(value);
+  return compose(name, RuleKey().add(plan.key), operands, loc, [&](std::span<const Array> in) {
+    const Array& v = in.back();
+    return std::vector{plan.is_basic() ? write_ranges(in[0], plan, v, how)
+                                       : write_lists(in[0], plan, v, how, lists, in.subspan(1, plan.lists.size()))};
+  })[0];
+}
+
+Array At::get(Loc loc) const { return read_index(x_, plan_index("at", x_, index_), loc); }
+Array At::set(Operand v) const { return write_index("at.set", x_, plan_index("at.set", x_, index_), v, Write::set); }
+Array At::add(Operand v) const { return write_index("at.add", x_, plan_index("at.add", x_, index_), v, Write::add); }
+Array At::mul(Operand v) const { return write_index("at.mul", x_, plan_index("at.mul", x_, index_), v, Write::mul); }
+Array At::min(Operand v) const { return write_index("at.min", x_, plan_index("at.min", x_, index_), v, Write::min); }
+Array At::max(Operand v) const { return write_index("at.max", x_, plan_index("at.max", x_, index_), v, Write::max); }
+
+}  // namespace sheaf

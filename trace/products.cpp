@@ -1,0 +1,187 @@
+// Contractions in NumPy's clothes: all of them are one `dot` equation with the right dims, and a transpose where NumPy
+// wants another order.
+#include <fmt/format.h>
+
+#include "ir/ops/attrs.h"
+#include "ir/ops/rules.h"
+#include "sheaf/ops.h"
+#include "trace/apply.h"
+#include "trace/messages.h"
+#include "trace/promotion.h"
+#include "trace/recorder.h"
+
+namespace sheaf {
+namespace {
+
+using Dims = std::vector<std::int64_t>;
+
+Array contract(std::string_view name, Operand x, Operand y, const DotDims& d, const Dims& perm = {}) {
+  const Operand both[] = {x, y};
+  const DType dtype = promote(both).dtype;
+  const DType computed = is_bool(dtype) ? i32 : dtype;
+  RuleKey key;
+  key.add(d.lhs).add(d.rhs).add(d.lhs_batch).add(d.rhs_batch).add(perm).add(static_cast<std::int64_t>(d.dtype.value_or(DType::token)));
+  return apply1(name, std::move(key), {Input(x, computed), Input(y, computed)}, x.loc(), [&](ir::Builder& b, const ir::Values& in) {
+    ir::ops::Dot attrs;
+    attrs.lhs.assign(d.lhs.begin(), d.lhs.end());
+    attrs.rhs.assign(d.rhs.begin(), d.rhs.end());
+    attrs.lhs_batch.assign(d.lhs_batch.begin(), d.lhs_batch.end());
+    attrs.rhs_batch.assign(d.rhs_batch.begin(), d.rhs_batch.end());
+    if (d.dtype && *d.dtype != computed) attrs.dtype = *d.dtype;
+    const ir::Value v = emit1(b, ir::ops::dot, in, std::move(attrs));
+    return ir::Values{perm.empty() ? v : ir::ops::permute(v, perm)};
+  });
+}
+
+[[noreturn]] void throw_shapes(std::string_view name, const std::string& what, const Operand& x, const Operand& y) {
+  const Named named[] = {{"lhs", x.array()}, {"rhs", y.array()}};
+  throw ShapeError(UserLine::or_own(x.loc()), fmt::format("{}: {}{}", name, what, describe(named)));
+}
+
+}  // namespace
+
+Array dot_general(Operand x, Operand y, const DotDims& dims) {
+  DotDims d = dims;
+  d.lhs = checked_axes("dot_general", x, dims.lhs, x.loc());
+  d.rhs = checked_axes("dot_general", y, dims.rhs, x.loc());
+  d.lhs_batch = checked_axes("dot_general", x, dims.lhs_batch, x.loc());
+  d.rhs_batch = checked_axes("dot_general", y, dims.rhs_batch, x.loc());
+  return contract("dot_general", x, y, d);
+}
+
+Array dot(Operand x, Operand y) {
+  if (x.rank() == 0 || y.rank() == 0) return elementwise("dot", ir::ops::mul, {x, y});
+  const std::int64_t last = x.rank() - 1, over = y.rank() == 1 ? 0 : y.rank() - 2;
+  return contract("dot", x, y, {.lhs = {last}, .rhs = {over}});
+}
+
+Array matmul(Operand x, Operand y) {
+  const int m = x.rank(), n = y.rank();
+  if (m == 0 || n == 0) throw_shapes("matmul", "a scalar is no matrix: use *", x, y);
+  if (m <= 2 && n <= 2) return contract("matmul", x, y, {.lhs = {m - 1}, .rhs = {n == 1 ? 0 : n - 2}});
+  if (n == 1) return contract("matmul", x, y, {.lhs = {m - 1}, .rhs = {0}});
+  if (n == 2) return contract("matmul", x, y, {.lhs = {m - 1}, .rhs = {0}});
+  // Leading dims are a batch, broadcast where they differ.
+  const Shape xs = x.shape(), ys = y.shape();
+  const Shape x_lead(xs.begin(), xs.end() - std::min(m, 2)), y_lead(ys.begin(), ys.end() - 2);
+  Shape lead = x_lead.size() >= y_lead.size() ? x_lead : y_lead;
+  for (std::size_t i = 1; i <= lead.size(); ++i) {
+    const std::int64_t a = i <= x_lead.size() ? x_lead[x_lead.size() - i] : 1;
+    const std::int64_t b = i <= y_lead.size() ? y_lead[y_lead.size() - i] : 1;
+    if (a != b && a != 1 && b != 1)
+      throw_shapes("matmul", fmt::format("leading dims {} and {} cannot be broadcast together", to_string(x_lead), to_string(y_lead)), x, y);
+    lead[lead.size() - i] = a == 1 ? b : a;
+  }
+  return compose1("matmul", RuleKey(), {x, y}, x.loc(), [&](std::span<const Array> in) {
+    const auto with_lead = [&](const Array& a, int keep) {
+      Shape shape = lead;
+      shape.insert(shape.end(), a.shape().end() - keep, a.shape().end());
+      return broadcast_to(a, shape);
+    };
+    const std::int64_t k = static_cast<std::int64_t>(lead.size());
+    const Dims batch = ir::ops::dim_range(0, static_cast<int>(k));
+    const bool is_vector = m == 1;
+    return contract("matmul", with_lead(in[0], is_vector ? 1 : 2), with_lead(in[1], 2),
+                    {.lhs = {is_vector ? k : k + 1}, .rhs = {k}, .lhs_batch = batch, .rhs_batch = batch});
+  });
+}
+
+Array outer(Operand x, Operand y) {
+  const UserLine line(x.loc());
+  return reshape(x, {-1, 1}) * reshape(y, {1, -1});
+}
+
+namespace {
+
+struct Spec {
+  std::vector<std::string> inputs;
+  std::string output;
+};
+
+Spec parse_spec(const std::string& text, std::span<const Operand> operands, Loc loc) {
+  const auto fail = [&](const std::string& what) { throw ShapeError(UserLine::or_own(loc), fmt::format("einsum: {} in \"{}\"", what, text)); };
+  Spec spec;
+  const std::size_t arrow = text.find("->");
+  std::string left = text.substr(0, arrow), letters;
+  for (const char c : left + ",") {
+    if (c == ' ') continue;
+    if (c == ',') spec.inputs.push_back(std::exchange(letters, ""));
+    else if (!std::isalpha(static_cast<unsigned char>(c))) fail(fmt::format("unexpected '{}'", c));
+    else if (letters.find(c) != std::string::npos) fail(fmt::format("'{}' is repeated within one operand", c));
+    else letters += c;
+  }
+  if (spec.inputs.size() != operands.size()) fail(fmt::format("{} operands are named and {} given", spec.inputs.size(), operands.size()));
+  for (std::size_t k = 0; k < operands.size(); ++k)
+    if (static_cast<int>(spec.inputs[k].size()) != operands[k].rank())
+      fail(fmt::format("\"{}\" names {} dims of {}", spec.inputs[k], spec.inputs[k].size(), to_string(operands[k].shape())));
+  const auto count = [&](char c) {
+    std::size_t n = 0;
+    for (const std::string& s : spec.inputs) n += s.find(c) != std::string::npos;
+    return n;
+  };
+  if (arrow == std::string::npos) {  // the letters that appear once, in order
+    for (char c = 'A'; c <= 'z'; ++c)
+      if (count(c) == 1) spec.output += c;
+    return spec;
+  }
+  for (const char c : text.substr(arrow + 2)) {
+    if (c == ' ') continue;
+    if (count(c) == 0) fail(fmt::format("'{}' is not among the operands", c));
+    if (spec.output.find(c) != std::string::npos) fail(fmt::format("'{}' is repeated in the result", c));
+    spec.output += c;
+  }
+  return spec;
+}
+
+// Sums away the letters of `dims` that `keep` does not hold.
+Array keep_letters(const Array& x, std::string& dims, const std::string& keep) {
+  Dims axes;
+  std::string left;
+  for (std::size_t d = 0; d < dims.size(); ++d) {
+    if (keep.find(dims[d]) == std::string::npos) axes.push_back(static_cast<std::int64_t>(d));
+    else left += dims[d];
+  }
+  dims = left;
+  return axes.empty() ? x : sum(x, {.axes = axes});
+}
+
+Dims order(const std::string& from, const std::string& to) {
+  Dims perm;
+  for (const char c : to) perm.push_back(static_cast<std::int64_t>(from.find(c)));
+  return perm;
+}
+
+}  // namespace
+
+Array einsum(const std::string& spec_text, Operand x) {
+  const Operand operands[] = {x};
+  const Spec spec = parse_spec(spec_text, operands, x.loc());
+  return compose1("einsum", RuleKey().add(spec_text), {x}, x.loc(), [&](std::span<const Array> in) {
+    std::string dims = spec.inputs[0];
+    const Array kept = keep_letters(in[0], dims, spec.output);
+    return transpose(kept, order(dims, spec.output));
+  });
+}
+
+Array einsum(const std::string& spec_text, Operand x, Operand y) {
+  const Operand operands[] = {x, y};
+  const Spec spec = parse_spec(spec_text, operands, x.loc());
+  return compose1("einsum", RuleKey().add(spec_text), {x, y}, x.loc(), [&](std::span<const Array> in) {
+    std::string xs = spec.inputs[0], ys = spec.inputs[1];
+    const Array left = keep_letters(in[0], xs, spec.output + ys), right = keep_letters(in[1], ys, spec.output + xs);
+    DotDims d;
+    std::string batch, x_free, y_free;
+    for (std::size_t i = 0; i < xs.size(); ++i) {
+      const std::size_t j = ys.find(xs[i]);
+      const auto a = static_cast<std::int64_t>(i), b = static_cast<std::int64_t>(j);
+      if (j == std::string::npos) x_free += xs[i];
+      else if (spec.output.find(xs[i]) != std::string::npos) d.lhs_batch.push_back(a), d.rhs_batch.push_back(b), batch += xs[i];
+      else d.lhs.push_back(a), d.rhs.push_back(b);
+    }
+    for (const char c : ys)
+      if (xs.find(c) == std::string::npos) y_free += c;
+    return contract("einsum", left, right, d, order(batch + x_free + y_free, spec.output));
+  });
+}
+
+}  // namespace sheaf

@@ -1,0 +1,119 @@
+// The stack of traces of a thread, and closure conversion between them.
+#include "trace/recorder.h"
+
+#include "ir/ops/attrs.h"
+#include "ir/ops/rules.h"
+#include "passes/emit.h"
+#include "trace/apply.h"
+#include "trace/execute.h"
+#include "trace/messages.h"
+
+namespace sheaf {
+namespace {
+
+thread_local Recorder* innermost = nullptr;
+thread_local Loc user_line;
+
+}  // namespace
+
+Recorder::Recorder(std::string what, Loc loc, std::string function_name)
+    : info_(std::make_shared<TraceInfo>()), builder_(std::move(function_name)), outer_(innermost) {
+  info_->what = std::move(what);
+  info_->loc = loc;
+  innermost = this;
+}
+
+Recorder::~Recorder() {
+  info_->is_live = false;
+  innermost = outer_;
+}
+
+Recorder* Recorder::current() { return innermost; }
+
+Array Recorder::param(ir::Type type, bool is_weak, const std::string& name, const std::string& place, bool precise) {
+  const bool as_f64 = precise && is_weak && type.dtype() == f32;
+  const ir::Value v = builder_.param(as_f64 ? type.with_dtype(f64) : type, name);
+  info_->param_names.push_back(name);
+  info_->param_places.push_back(place);
+  auto node = std::make_shared<ArrayNode>();
+  node->kind = ArrayNode::Kind::traced;
+  node->is_weak = is_weak;
+  node->type = type;
+  node->made_at = info_->loc;
+  node->value = v;
+  node->trace = info_;
+  return Array(std::move(node));
+}
+
+Array Recorder::wrap(ir::Value value, bool is_weak, Loc made_at) const {
+  auto node = std::make_shared<ArrayNode>();
+  node->kind = ArrayNode::Kind::traced;
+  node->is_weak = is_weak;
+  node->type = value.type();
+  node->made_at = made_at;
+  node->value = value;
+  node->trace = info_;
+  return Array(std::move(node));
+}
+
+ir::Value Recorder::capture(const Array& x, const ArrayNode& node) {
+  const bool is_concrete = node.kind == ArrayNode::Kind::concrete;
+  const void* key = is_concrete ? static_cast<const void*>(node.buffer.get()) : node.value.node();
+  ir::Value& value = captures_[key];
+  if (!value) {
+    value = builder_.param(is_concrete ? node.type : node.value.type());
+    captured_.push_back(x);
+  }
+  return value;
+}
+
+ir::Value Recorder::lift(const Array& x, Loc use, std::optional<DType> as) {
+  const ArrayNode& node = node_of(x, use);
+  const DType wanted = as.value_or(node.type.dtype());
+  switch (node.kind) {
+    case ArrayNode::Kind::number: return constant(builder_, node.number, wanted);
+    case ArrayNode::Kind::concrete: return ir::ops::convert_to(capture(x, node), wanted);
+    case ArrayNode::Kind::abstract:
+      throw TypeError(use, "an array made by abstract() has no value: " + type_text(node) + " made at " + to_string(node.made_at));
+    case ArrayNode::Kind::traced: break;
+  }
+  if (node.trace == info_) return ir::ops::convert_to(node.value, wanted);
+  const Recorder* owner = outer_;
+  while (owner && owner->info_ != node.trace) owner = owner->outer_;
+  if (!owner) throw_leaked(node, use);
+  return ir::ops::convert_to(capture(x, node), wanted);
+}
+
+ir::FunctionRef Recorder::finish(std::span<const Array> results, Loc loc) {
+  ir::Values values;
+  for (const Array& r : results) values.push_back(lift(r, loc));
+  info_->is_live = false;
+  innermost = outer_;
+  return builder_.finish(std::move(values));
+}
+
+UserLine::UserLine(Loc loc) : before_(user_line) {
+  if (!user_line) user_line = loc;
+}
+UserLine::~UserLine() { user_line = before_; }
+Loc UserLine::or_own(Loc own) { return user_line ? user_line : own; }
+
+std::vector<Array> apply_function(const ir::FunctionRef& f, std::span<const Array> inputs, Loc loc) {
+  std::vector<Array> out;
+  Recorder* r = Recorder::current();
+  if (!r) {
+    std::vector<const Array*> pointers;
+    for (const Array& x : inputs) pointers.push_back(&x);
+    const CompiledPtr program = compile(f, {}, loc);
+    run(*program, pointers, {}, {}, loc, out);
+    return out;
+  }
+  ir::Values args;
+  r->builder().set_loc(loc);
+  for (std::size_t i = 0; i < inputs.size(); ++i) args.push_back(r->lift(inputs[i], loc, f->params()[i].dtype()));
+  for (const ir::Value v : passes::inline_into(r->builder(), *f, args)) out.push_back(r->wrap(v, false, loc));
+  r->builder().set_loc(loc);
+  return out;
+}
+
+}  // namespace sheaf

@@ -1,0 +1,71 @@
+// Tracing: a Recorder writes down what the user's function does on traced Arrays. Recorders of one thread form a stack,
+// innermost last; a value of an outer one, or a concrete Array, that is used in an inner one becomes an extra parameter
+// there (closure conversion). Invariant: when a Recorder is destroyed, by return or exception, its values are dead and
+// using one throws LeakedTracerError.
+#pragma once
+
+#include <absl/container/flat_hash_map.h>
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ir/builder.h"
+#include "trace/array_node.h"
+
+namespace sheaf {
+
+class Recorder {
+ public:
+  Recorder(std::string what, Loc loc, std::string function_name = "main");
+  ~Recorder();
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+
+  /// The innermost trace of this thread; null outside all of them.
+  static Recorder* current();
+
+  /// A traced argument. `place` is how messages call it ("argument 0 .out.W"), `name` the user's own name or "".
+  /// `precise`: a weak float is passed as f64, so that it meets f64 arrays unrounded.
+  Array param(ir::Type type, bool is_weak, const std::string& name, const std::string& place, bool precise = false);
+  /// x as a value of this trace, of dtype x.dtype() (or `as`, for weak arrays).
+  ir::Value lift(const Array& x, Loc use, std::optional<DType> as = {});
+  /// A value of this trace as an Array.
+  Array wrap(ir::Value value, bool is_weak, Loc made_at) const;
+
+  ir::Builder& builder() { return builder_; }
+  const TraceInfo& info() const { return *info_; }
+  /// The arrays captured so far; they are the parameters after those made by `param`.
+  const std::vector<Array>& captured() const { return captured_; }
+  /// Seals the function. Results are lifted; no value of this trace may be used after.
+  ir::FunctionRef finish(std::span<const Array> results, Loc loc);
+
+ private:
+  ir::Value capture(const Array& x, const ArrayNode& node);
+
+  std::shared_ptr<TraceInfo> info_;
+  ir::Builder builder_;
+  Recorder* outer_;
+  std::vector<Array> captured_;
+  absl::flat_hash_map<const void*, ir::Value> captures_;  // by buffer or outer value
+};
+
+/// The line to stamp on equations: a library function's caller's, not the library's.
+class UserLine {
+ public:
+  explicit UserLine(Loc loc);
+  ~UserLine();
+  UserLine(const UserLine&) = delete;
+  UserLine& operator=(const UserLine&) = delete;
+  /// The outermost library call's line, or `own` outside all of them.
+  static Loc or_own(Loc own);
+
+ private:
+  Loc before_;
+};
+
+/// Runs `f` on arrays: written into the current trace, or executed at once.
+std::vector<Array> apply_function(const ir::FunctionRef& f, std::span<const Array> inputs, Loc loc);
+
+}  // namespace sheaf

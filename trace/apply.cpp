@@ -145,7 +145,7 @@ std::vector<Array> compose(std::string_view name, RuleKey key, std::span<const O
     std::vector<Array> params;
     for (std::size_t i = 0; i < arrays.size(); ++i) {
       const ArrayNode& node = *arrays[i].node();
-      params.push_back(r.param(node.type, node.is_weak, "", arrays.size() == 1 ? "operand" : fmt::format("operand {}", i), true));
+      params.push_back(r.param(node.type, node.is_weak, {.shown = "", .in_text = "", .place = fmt::format("operand {}", i)}, true));
     }
     const std::vector<Array> results = body(params);
     auto program = std::make_shared<EagerProgram>();

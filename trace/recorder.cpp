@@ -30,11 +30,11 @@ Recorder::~Recorder() {
 
 Recorder* Recorder::current() { return innermost; }
 
-Array Recorder::param(ir::Type type, bool is_weak, const std::string& name, const std::string& place, bool precise) {
+Array Recorder::param(ir::Type type, bool is_weak, const ParamName& name, bool precise) {
   const bool as_f64 = precise && is_weak && type.dtype() == f32;
-  const ir::Value v = builder_.param(as_f64 ? type.with_dtype(f64) : type, name);
-  info_->param_names.push_back(name);
-  info_->param_places.push_back(place);
+  const ir::Value v = builder_.param(as_f64 ? type.with_dtype(f64) : type, name.in_text);
+  info_->param_names.push_back(name.shown);
+  info_->param_places.push_back(name.place);
   auto node = std::make_shared<ArrayNode>();
   node->kind = ArrayNode::Kind::traced;
   node->is_weak = is_weak;

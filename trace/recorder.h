@@ -26,9 +26,10 @@ class Recorder {
   /// The innermost trace of this thread; null outside all of them.
   static Recorder* current();
 
-  /// A traced argument. `place` is how messages call it ("argument 0 .out.W"), `name` the user's own name or "".
-  /// `precise`: a weak float is passed as f64, so that it meets f64 arrays unrounded.
-  Array param(ir::Type type, bool is_weak, const std::string& name, const std::string& place, bool precise = false);
+  /// How a traced argument is called: in messages (the user's name or path, or ""), in IR text, and by position.
+  struct ParamName { std::string shown, in_text, place; };
+  /// A traced argument. `precise`: a weak float is passed as f64, so that it meets f64 arrays unrounded.
+  Array param(ir::Type type, bool is_weak, const ParamName& name, bool precise = false);
   /// x as a value of this trace, of dtype x.dtype() (or `as`, for weak arrays).
   ir::Value lift(const Array& x, Loc use, std::optional<DType> as = {});
   /// A value of this trace as an Array.

@@ -1,0 +1,266 @@
+// jit: one cache per function from signatures to traced programs. Finding a known signature compares type pointers with
+// those of the last call; only a new one is hashed, traced and compiled, once even if many threads bring it.
+#include "sheaf/jit.h"
+
+#include <absl/container/flat_hash_map.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+
+#include "ir/builder.h"
+#include "ir/log.h"
+#include "ir/op.h"
+#include "ir/text.h"
+#include "runtime/cache.h"
+#include "runtime/counters.h"
+#include "trace/execute.h"
+#include "trace/messages.h"
+#include "trace/recorder.h"
+#include "trace/trace_call.h"
+
+namespace sheaf {
+
+namespace {
+
+std::atomic<std::int64_t> all_traces{0};
+
+// One signature: what was traced for it, and the program once it has run.
+struct Entry {
+  std::vector<LeafType> types;
+  std::string statics;
+  Traced traced;
+  std::vector<bool> donated;      // per parameter
+  std::vector<bool> result_weak;
+  std::vector<const Array*> captured;
+  bool is_reusable = true;        // false: captures values of a trace that will end
+  mutable std::once_flag once;
+  mutable CompiledPtr program;
+};
+using EntryPtr = std::shared_ptr<const Entry>;
+
+}  // namespace
+
+class detail::JitFunction {
+ public:
+  JitFunction(JitOptions options, Loc loc) : options_(std::move(options)), loc_(loc) {
+    what_ = options_.name.empty() ? "jit" : "jit " + options_.name;
+    name_ = options_.name.empty() ? name_from(loc) : options_.name;
+    for (char& c : name_)
+      if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
+  }
+
+  const Structure& call(const FlatCall& call, std::vector<Array>& out) {
+    const EntryPtr entry = find(call);
+    if (Recorder* r = Recorder::current()) stage(*r, *entry, call, out);
+    else execute(*entry, call, out);
+    if (entry->is_reusable) return entry->traced.structure;  // kept alive by entries_
+    thread_local EntryPtr last;
+    return (last = entry)->traced.structure;
+  }
+
+  EntryPtr find(const FlatCall& call) {
+    const Entry* last = last_.load(std::memory_order_acquire);
+    if (last && matches(*last, call)) return EntryPtr(EntryPtr(), last);  // never freed before this
+    return find_or_trace(call);
+  }
+
+  std::int64_t count_traces() const { return traces_; }
+  std::int64_t count_compiles() const {
+    std::lock_guard lock(mutex_);
+    std::vector<const Compiled*> programs;
+    for (const EntryPtr& e : entries_)
+      if (e->program && std::find(programs.begin(), programs.end(), e->program.get()) == programs.end()) programs.push_back(e->program.get());
+    return static_cast<std::int64_t>(programs.size());
+  }
+
+ private:
+  static bool matches(const Entry& e, const FlatCall& call) {
+    const std::span<const Array* const> leaves = call.leaves();
+    if (leaves.size() != e.types.size() || call.statics() != e.statics) return false;
+    for (std::size_t i = 0; i < leaves.size(); ++i) {
+      const ArrayNode* node = leaves[i]->node().get();
+      if (!node || node->type != e.types[i].type || node->is_weak != e.types[i].is_weak) return false;
+    }
+    return true;
+  }
+
+  EntryPtr find_or_trace(const FlatCall& call) {
+    const std::vector<LeafType> types = leaf_types(call);
+    std::string key = call.statics();
+    for (const LeafType& t : types) {
+      const void* p = &t.type.data();
+      key.append(reinterpret_cast<const char*>(&p), sizeof p);
+      key += t.is_weak ? 'w' : 's';
+    }
+    EntryPtr made;
+    const auto entry = cache_.get_or_make(key, [&]() -> absl::StatusOr<EntryPtr> { return made = trace(call, types); });
+    if (!entry.ok()) throw RuntimeError(call.loc() ? call.loc() : loc_, fmt::format("{}: {}", what_, std::string(entry.status().message())));
+    if (!(*entry)->is_reusable) {
+      cache_.erase(key);
+      // Captured values of another trace, or of this one before: only the maker may use them.
+      return made ? made : trace(call, types);
+    }
+    std::lock_guard lock(mutex_);
+    if (made) entries_.push_back(made);
+    last_.store(entry->get(), std::memory_order_release);
+    return *entry;
+  }
+
+  EntryPtr trace(const FlatCall& call, const std::vector<LeafType>& types) {
+    explain_miss(call, types);
+    const Tracing how{.what = what_, .name = name_, .args = options_.args, .loc = loc_, .precise = true};
+    auto e = std::make_shared<Entry>();
+    e->types = types;
+    e->statics = call.statics();
+    e->donated = donated_leaves(call);
+    e->traced = trace_call(call, how, types);
+    ++traces_;
+    ++all_traces;
+    if (std::find(e->donated.begin(), e->donated.end(), true) == e->donated.end()) e->donated.clear();
+    else e->donated.resize(e->traced.function->params().size(), false);
+    for (const LeafType& r : e->traced.results) e->result_weak.push_back(r.is_weak);
+    for (const Array& c : e->traced.captured) {
+      e->captured.push_back(&c);
+      e->is_reusable &= c.node()->kind != ArrayNode::Kind::traced;
+    }
+    return e;
+  }
+
+  std::vector<bool> donated_leaves(const FlatCall& call) const {
+    std::vector<bool> donated;
+    const std::span<const std::size_t> counts = call.leaf_counts();
+    for (const int d : options_.donate)
+      if (d < 0 || d >= static_cast<int>(counts.size()))
+        throw TypeError(loc_, fmt::format("{}: donate lists argument {}, and there are {}", what_, d, counts.size()));
+    for (std::size_t k = 0; k < counts.size(); ++k) {
+      const bool d = std::find(options_.donate.begin(), options_.donate.end(), static_cast<int>(k)) != options_.donate.end();
+      donated.insert(donated.end(), counts[k], d);
+    }
+    return donated;
+  }
+
+  // SHEAF_LOG=cache: which part of the key is new.
+  void explain_miss(const FlatCall& call, const std::vector<LeafType>& types) const {
+    if (!ir::is_logged(ir::LogTopic::cache)) return;
+    const Entry* last = last_.load(std::memory_order_acquire);
+    std::string why = "first call";
+    if (last && last->statics != call.statics()) why = "another static argument or tree";
+    for (std::size_t i = 0; last && i < std::min(types.size(), last->types.size()); ++i) {
+      if (types[i] == last->types[i]) continue;
+      const auto text = [](const LeafType& t) { return ir::to_string(t.type) + (t.is_weak ? " (a C++ number)" : ""); };
+      why = fmt::format("{} was {} and is {}", leaf_places(call)[i], text(last->types[i]), text(types[i]));
+      break;
+    }
+    ir::log(ir::LogTopic::cache, "{} at {} is traced: {}", what_, to_string(loc_), why);
+  }
+
+  void execute(const Entry& e, const FlatCall& call, std::vector<Array>& out) const {
+    const Loc loc = call.loc() ? call.loc() : loc_;
+    std::call_once(e.once, [&] { e.program = compile(e.traced.function, e.donated, loc); });
+    if (e.captured.empty()) {
+      run(*e.program, call.leaves(), e.donated, e.result_weak, loc, out);
+      return;
+    }
+    std::vector<const Array*> inputs(call.leaves().begin(), call.leaves().end());
+    inputs.insert(inputs.end(), e.captured.begin(), e.captured.end());
+    run(*e.program, inputs, e.donated, e.result_weak, loc, out);
+  }
+
+  // Inside another trace: a call of the same Function, so that transforms treat equal calls once.
+  void stage(Recorder& r, const Entry& e, const FlatCall& call, std::vector<Array>& out) const {
+    const Loc loc = UserLine::or_own(call.loc() ? call.loc() : loc_);
+    const std::vector<Array> inputs = inputs_of(call, e.traced);
+    if (options_.inlined) {
+      out = apply_function(e.traced.function, inputs, loc);
+      return;
+    }
+    const ir::FunctionRef& f = e.traced.function;
+    r.builder().set_loc(loc);
+    ir::Values args;
+    for (std::size_t i = 0; i < inputs.size(); ++i) args.push_back(r.lift(inputs[i], loc, f->params()[i].dtype()));
+    const ir::Values results = r.builder().emit_all(&ir::ops::call, std::move(args), nullptr, {f});
+    for (std::size_t j = 0; j < results.size(); ++j) out.push_back(r.wrap(results[j], e.result_weak[j], loc));
+  }
+
+  JitOptions options_;
+  Loc loc_;
+  std::string what_, name_;
+  std::atomic<std::int64_t> traces_{0};
+  std::atomic<const Entry*> last_{nullptr};
+  runtime::SingleFlightMap<std::string, EntryPtr> cache_;
+  mutable std::mutex mutex_;             // guards entries_
+  std::vector<EntryPtr> entries_;        // all that can be reused, for ever
+};
+
+namespace detail {
+namespace {
+
+// Functions known by identity, shared by every jit of the same lambda on the same line.
+struct IdentityKey {
+  const void *type, *address;
+  std::string file, options;
+  int line;
+  bool operator==(const IdentityKey&) const = default;
+  template <typename H>
+  friend H AbslHashValue(H h, const IdentityKey& k) {
+    return H::combine(std::move(h), k.type, k.address, k.file, k.options, k.line);
+  }
+};
+
+std::string options_text(const JitOptions& o) {
+  std::string s = o.name + (o.inlined ? "|inlined" : "|");
+  for (const std::string& a : o.args) s += "|" + a;
+  for (const int d : o.donate) s += fmt::format("|{}", d);
+  return s;
+}
+
+}  // namespace
+
+std::shared_ptr<JitFunction> make_jit(Identity identity, JitOptions options, Loc loc) {
+  if (!identity.type) return std::make_shared<JitFunction>(std::move(options), loc);
+  static auto& mutex = *new std::mutex;
+  static auto& known = *new absl::flat_hash_map<IdentityKey, std::shared_ptr<JitFunction>>;
+  const IdentityKey key{identity.type, identity.address, loc.file ? loc.file : "", options_text(options), loc.line};
+  std::lock_guard lock(mutex);
+  std::shared_ptr<JitFunction>& f = known[key];
+  if (!f) f = std::make_shared<JitFunction>(std::move(options), loc);
+  return f;
+}
+
+const Structure& call_jit(JitFunction& f, const FlatCall& call, std::vector<Array>& out) { return f.call(call, out); }
+std::int64_t count_compiles(const JitFunction& f) { return f.count_compiles(); }
+std::int64_t count_traces(const JitFunction& f) { return f.count_traces(); }
+std::string ir_text(JitFunction& f, const FlatCall& call) { return ir::print(f.find(call)->traced.function); }
+
+std::vector<Array> abstract_call(const FlatCall& call, Structure& result) {
+  Traced t = trace_call(call, {.what = "eval_shape", .name = "eval_shape", .loc = call.loc()}, leaf_types(call));
+  result = std::move(t.structure);
+  std::vector<Array> leaves;
+  for (const LeafType& r : t.results) leaves.push_back(abstract(r.type.dims(), r.type.dtype(), call.loc()));
+  return leaves;
+}
+
+}  // namespace detail
+
+Array abstract(const Shape& shape, DType dtype, Loc loc) {
+  auto node = std::make_shared<ArrayNode>();
+  node->kind = ArrayNode::Kind::abstract;
+  node->type = ir::Type(dtype, shape);
+  node->made_at = loc;
+  return Array(std::move(node));
+}
+
+Stats stats() {
+  const runtime::Counters& c = runtime::counters();
+  return {.traces = all_traces,
+          .programs = programs_loaded(),
+          .kernels_compiled = c.kernels_compiled,
+          .kernels_loaded = c.kernels_loaded,
+          .executions = c.executions,
+          .launches = c.launches,
+          .interpreted_launches = c.interpreted_launches};
+}
+
+}  // namespace sheaf

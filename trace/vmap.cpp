@@ -1,0 +1,108 @@
+// vmap of flat calls: the function is traced on one example and batched as a program.
+#include "sheaf/vmap.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "passes/transforms.h"
+#include "trace/messages.h"
+#include "trace/recorder.h"
+#include "trace/trace_call.h"
+
+namespace sheaf::detail {
+namespace {
+
+// One mapped axis per leaf, -1 for none.
+std::vector<int> leaf_axes(const FlatCall& call, const VmapOptions& options, std::span<const LeafType> types, Loc loc) {
+  const std::span<const std::size_t> counts = call.leaf_counts();
+  if (!options.in.empty() && options.in.size() != counts.size())
+    throw TypeError(loc, fmt::format("vmap: {} axes in .in for {} arguments", options.in.size(), counts.size()));
+  const std::vector<std::string> places = leaf_places(call);
+  std::vector<int> axes;
+  for (std::size_t k = 0; k < counts.size(); ++k) {
+    const std::optional<int> wanted = options.in.empty() ? 0 : options.in[k].position;
+    for (std::size_t i = 0; i < counts[k]; ++i) {
+      const std::size_t leaf = axes.size();
+      const int rank = types[leaf].type.rank();
+      if (wanted && (*wanted >= rank || *wanted < -rank))
+        throw ShapeError(loc, fmt::format("vmap: {} is {} and has no axis {} to map", places[leaf], ir::to_string(types[leaf].type), *wanted));
+      axes.push_back(!wanted ? -1 : *wanted < 0 ? *wanted + rank : *wanted);
+    }
+  }
+  return axes;
+}
+
+std::int64_t mapped_size(const FlatCall& call, const VmapOptions& options, std::span<const LeafType> types, std::span<const int> axes, Loc loc) {
+  std::optional<std::int64_t> size = options.size;
+  bool differ = false;
+  for (std::size_t i = 0; i < axes.size(); ++i) {
+    if (axes[i] < 0) continue;
+    const std::int64_t n = types[i].type.dims()[axes[i]];
+    differ |= size && *size != n;
+    size = size.value_or(n);
+  }
+  if (differ) {
+    std::string text = "vmap: the mapped axes must have the same size";
+    if (options.size) text += fmt::format(", {} as .size says", *options.size);
+    const std::vector<std::string> places = leaf_places(call);
+    for (std::size_t i = 0; i < axes.size(); ++i)
+      if (axes[i] >= 0)
+        text += fmt::format("\n  {}: {}, axis {}, size {}", places[i], ir::to_string(types[i].type), axes[i], types[i].type.dims()[axes[i]]);
+    throw ShapeError(loc, text);
+  }
+  if (!size) throw TypeError(loc, "vmap: no argument is mapped; give .size");
+  return *size;
+}
+
+// One out axis per result leaf, -1 for none.
+std::vector<int> result_axes(const VmapOptions& options, const Traced& t, const std::vector<std::size_t>& counts, Loc loc) {
+  const bool one_for_all = options.out.size() <= 1;
+  if (!one_for_all && options.out.size() != counts.size())
+    throw TypeError(loc, fmt::format("vmap: {} axes in .out for {} results", options.out.size(), counts.size()));
+  std::vector<int> axes;
+  for (std::size_t k = 0; k < counts.size(); ++k) {
+    const std::optional<int> wanted = options.out.empty() ? 0 : options.out[one_for_all ? 0 : k].position;
+    for (std::size_t i = 0; i < counts[k]; ++i) {
+      const int rank = t.results[axes.size()].type.rank() + 1;
+      if (wanted && (*wanted >= rank || *wanted < -rank))
+        throw ShapeError(loc, fmt::format("vmap: out axis {} is out of range for a result of rank {}", *wanted, rank));
+      axes.push_back(!wanted ? -1 : *wanted < 0 ? *wanted + rank : *wanted);
+    }
+  }
+  return axes;
+}
+
+void check_unmapped(const Traced& t, const std::vector<int>& in, const std::vector<int>& out, std::int64_t size, Loc loc) {
+  if (std::find(out.begin(), out.end(), -1) == out.end()) return;
+  const passes::Batch b = passes::batch(t.function, in, size);
+  for (std::size_t j = 0; j < out.size(); ++j)
+    if (out[j] < 0 && b.out_dims[j] >= 0)
+      throw ShapeError(loc, fmt::format("vmap: result {}{} depends on a mapped argument, so its out axis cannot be none", j, t.structure.paths[j]));
+}
+
+}  // namespace
+
+std::vector<Array> vmap(const FlatCall& call, const VmapOptions& options, Structure& result,
+                        std::vector<std::size_t> (*result_counts)(const Structure&)) {
+  const Loc loc = UserLine::or_own(call.loc());
+  const std::vector<LeafType> types = leaf_types(call);
+  std::vector<int> in = leaf_axes(call, options, types, loc);
+  const std::int64_t size = mapped_size(call, options, types, in, loc);
+  std::vector<LeafType> example = types;
+  for (std::size_t i = 0; i < in.size(); ++i) {
+    if (in[i] < 0) continue;
+    Shape dims = types[i].type.dims();
+    dims.erase(dims.begin() + in[i]);
+    example[i].type = types[i].type.with_dims(std::move(dims));
+  }
+  Traced t = trace_call(call, {.what = "vmap", .name = "vmap", .loc = loc}, example);
+  in.resize(t.function->params().size(), -1);
+  const std::vector<int> out = result_axes(options, t, result_counts(t.structure), loc);
+  check_unmapped(t, in, out, size, loc);
+  const ir::FunctionRef f = passes::vmap(t.function, in, out, size);
+  result = std::move(t.structure);
+  return apply_function(f, inputs_of(call, t), loc);
+}
+
+}  // namespace sheaf::detail

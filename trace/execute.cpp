@@ -1,15 +1,21 @@
-// Programs by canonical text. Until a program is compiled here nothing has been decided about how it runs.
+// Programs by canonical text, and the one place where a Function goes through passes, code generation and the runtime.
 #include "trace/execute.h"
 
 #include <fmt/format.h>
 
 #include <atomic>
-#include <cstring>
+#include <chrono>
+#include <cstdlib>
 
+#include "codegen/lower.h"
 #include "ir/eval.h"
+#include "ir/log.h"
 #include "ir/text.h"
+#include "passes/pipeline.h"
 #include "runtime/cache.h"
 #include "runtime/device.h"
+#include "runtime/executable.h"
+#include "trace/dump.h"
 
 namespace sheaf {
 namespace {
@@ -39,6 +45,22 @@ class Interpreted final : public Compiled {
   ir::FunctionRef f_;
 };
 
+// A loaded executable on the one device there is so far.
+class Native final : public Compiled {
+ public:
+  explicit Native(runtime::ExecutablePtr e) : executable_(std::move(e)) {}
+
+  std::vector<runtime::BufferPtr> run(std::span<const runtime::BufferPtr> buffers, const std::vector<bool>& donated,
+                                      Loc loc) const override {
+    auto out = executable_->run(runtime::device(0), buffers, {.donated = donated, .loc = loc});
+    check(out.status(), loc);
+    return *std::move(out);
+  }
+
+ private:
+  runtime::ExecutablePtr executable_;
+};
+
 std::atomic<std::int64_t> loaded{0};
 
 auto& programs() {
@@ -46,9 +68,43 @@ auto& programs() {
   return cache;
 }
 
+bool interprets() {
+  static const bool on = [] {
+    const char* env = std::getenv("SHEAF_INTERPRET");
+    return env && *env == '1';
+  }();
+  return on;
+}
+
+// The lap: Function -> Plan -> Program -> Executable.
+std::shared_ptr<Compiled> compile_native(const ir::FunctionRef& f, const std::vector<bool>& donated, Loc loc) {
+  using Clock = std::chrono::steady_clock;
+  Dump dump(f);
+  Clock::time_point before = Clock::now();
+  const auto lap = [&](std::string_view what) {
+    const Clock::time_point now = Clock::now();
+    const double ms = std::chrono::duration<double, std::milli>(now - std::exchange(before, now)).count();
+    dump.time(what, ms);
+    ir::log(ir::LogTopic::compile, "{}: {} took {:.3f} ms", f->name(), what, ms);
+  };
+  passes::PipelineOptions options{.donated = donated};
+  if (dump.is_on()) options.observe = [&](int n, std::string_view name, const ir::FunctionRef& g) { dump.pass(n, name, g); };
+  const passes::Plan plan = passes::run_pipeline(f, options);
+  lap("passes");
+  codegen::Program program = codegen::lower(plan);
+  lap("codegen");
+  dump.plan(plan);
+  dump.kernels(program);
+  before = Clock::now();
+  auto executable = runtime::Executable::load(std::move(program));
+  check(executable.status(), loc);
+  lap("load");
+  return std::make_shared<Native>(*std::move(executable));
+}
+
 CompiledPtr make(const ir::FunctionRef& f, const std::vector<bool>& donated, Loc loc) {
-  (void)donated, (void)loc;
-  auto program = std::make_shared<Interpreted>(f);
+  const std::shared_ptr<Compiled> program =
+      interprets() ? std::make_shared<Interpreted>(f) : compile_native(f, donated, loc);
   program->inputs = f->param_types();
   program->outputs = f->result_types();
   return program;

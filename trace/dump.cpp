@@ -1,0 +1,99 @@
+// Dumps as files. A folder is named after the function, with a number where several programs share the name.
+#include "trace/dump.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <set>
+
+#include "codegen/compiler.h"
+#include "codegen/cpu_target.h"
+#include "codegen/kir/print.h"
+#include "ir/log.h"
+#include "ir/text.h"
+
+namespace sheaf {
+namespace {
+
+namespace fs = std::filesystem;
+
+void warn_once(const std::string& what) {
+  static std::once_flag once;
+  std::call_once(once, [&] { ir::warn("SHEAF_DUMP: " + what); });
+}
+
+// "dir/step", then "dir/step.2", ...: numbered within the process, so that a second run overwrites the first one's.
+std::string new_folder(const std::string& root, const std::string& name) {
+  static auto& mutex = *new std::mutex;
+  static auto& counts = *new std::map<std::string, int>;
+  int n;
+  {
+    std::lock_guard lock(mutex);
+    n = ++counts[name];
+  }
+  const fs::path folder = fs::path(root) / (n == 1 ? name : fmt::format("{}.{}", name, n));
+  std::error_code error;
+  fs::remove_all(folder, error);
+  fs::create_directories(folder, error);
+  if (!error) return folder.string();
+  warn_once(fmt::format("{} cannot be made: {}", folder.string(), error.message()));
+  return "";
+}
+
+}  // namespace
+
+Dump::Dump(const ir::FunctionRef& f) {
+  const char* root = std::getenv("SHEAF_DUMP");
+  if (root && *root) folder_ = new_folder(root, f->name());
+}
+
+void Dump::pass(int number, std::string_view name, const ir::FunctionRef& f) {
+  passes_ = number + 1;
+  if (is_on()) write(fmt::format("{:02}-{}.sheaf", number, name), ir::print(f, {.locs = true, .names = true}));
+}
+
+void Dump::plan(const passes::Plan& plan) {
+  if (!is_on()) return;
+  std::string text = fmt::format("arena: {} bytes\n", plan.arena_bytes);
+  for (std::size_t j = 0; j < plan.alias.size(); ++j)
+    if (plan.alias[j] >= 0) text += fmt::format("result {} takes the buffer of parameter {}\n", j, plan.alias[j]);
+  write("memory.txt", text);
+  write(fmt::format("{:02}-plan.sheaf", passes_), ir::print(plan.function, {.locs = true, .names = true}));
+}
+
+void Dump::kernels(const codegen::Program& program) {
+  if (!is_on()) return;
+  std::string steps;
+  for (const codegen::Step& s : program.steps) {
+    const codegen::KernelCode& k = program.kernels[s.kernel];
+    steps += fmt::format("{}  {}\n", k.name, to_string(s.loc));
+  }
+  write("steps.txt", steps);
+  const codegen::CpuTarget& target = codegen::host_cpu_target();
+  for (std::size_t i = 0; i < program.kernels.size(); ++i) {
+    const codegen::KernelCode& k = program.kernels[i];
+    const std::string base = fmt::format("kernel-{:02}-{}", i, k.name);
+    write(base + ".kir", kir::to_text(*k.kir));
+    const codegen::CompileUnit unit{k.kir.get(), k.name};
+    const std::pair<codegen::Listing, const char*> listings[] = {{codegen::Listing::llvm_ir, ".ll"}, {codegen::Listing::assembly, ".s"}};
+    for (const auto& [listing, suffix] : listings)
+      if (const auto text = codegen::list_cpu({&unit, 1}, target, listing); text.ok()) write(base + suffix, *text);
+  }
+}
+
+void Dump::time(std::string_view what, double milliseconds) {
+  if (is_on()) write("timings.txt", fmt::format("{:<10} {:9.3f} ms\n", what, milliseconds), true);
+}
+
+void Dump::write(const std::string& name, const std::string& text, bool append) {
+  const std::string path = folder_ + "/" + name;
+  std::ofstream file(path, append ? std::ios::app : std::ios::trunc);
+  file << text;
+  if (!file.flush()) warn_once(path + " cannot be written");
+}
+
+}  // namespace sheaf

@@ -27,6 +27,9 @@ absl::Status check_windows(const Windows& w, const DimList& index_dim, Type x, T
   if (w.window_dims.size() != window_of(w, x.rank()).size())
     return absl::InvalidArgumentError(fmt::format("window dims {} must be as many as the dims {} of {} a window extends along",
                                                   to_string(w.window_dims), to_string(window_of(w, x.rank())), to_string(x)));
+  if (windowed_rank != static_cast<int>(w.window_dims.size()) + indices.rank() - 1)
+    return absl::InvalidArgumentError(fmt::format("window dims {} and the dims of the indices {} need rank {}, not {}", to_string(w.window_dims),
+                                                  to_string(indices), w.window_dims.size() + indices.rank() - 1, windowed_rank));
   return absl::OkStatus();
 }
 

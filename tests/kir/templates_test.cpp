@@ -1,5 +1,5 @@
 // Templates on hand-made groups: what a fused kernel computes must equal, to the bit, what its nodes compute one kernel
-// at a time, and for a few shapes what the definition says.
+// at a time, compiled and interpreted, and for a few shapes what the definition says.
 #include "codegen/kir/templates/template.h"
 
 #include <doctest/doctest.h>
@@ -12,6 +12,7 @@
 #include "codegen/kir/print.h"
 #include "codegen/kir/verify.h"
 #include "ir/literal.h"
+#include "tests/llvm/compiled.h"
 
 using namespace sheaf;
 using namespace sheaf::kir;
@@ -92,6 +93,7 @@ Literals run(const Group& g, Literals inputs) {
     temporaries.emplace_back(static_cast<std::size_t>(p.count * size_bytes(p.dtype)));
     buffers.push_back(temporaries.back().data());
   }
+  codegen::check_compiled_equals_interpreted(kernel, buffers, {codegen::host_cpu_target()});
   Interpreter(kernel).run(buffers.data());
   return outputs;
 }

@@ -60,9 +60,7 @@ llvm::Value* PhaseEmitter::expression(const kir::Let& let) {
     Value operator()(const kir::Scalar& scalar) { return e.expression(scalar, dtype); }
     Value operator()(const kir::Constant& constant) { return e.scalar_.constant(dtype, constant.bits, 1); }
     Value operator()(const kir::Load& load) { return e.load(load, dtype); }
-    Value operator()(const kir::Get& get) {
-      return e.b_.CreateLoad(e.scalar_.type(dtype, e.phase_.locals[get.local].lanes), e.locals_[get.local]);
-    }
+    Value operator()(const kir::Get& get) { return e.get(get.local); }
     Value operator()(const kir::IndexValue& index) { return e.index_value(index.index, 8 * size_bytes(dtype)); }
     Value operator()(const kir::InRange& test) { return e.in_range(test); }
   };
@@ -91,13 +89,8 @@ llvm::Value* PhaseEmitter::in_range(const kir::InRange& test) {
 }
 
 void PhaseEmitter::emit(const kir::Assign& assign) {
-  const kir::Local& local = phase_.locals[assign.local];
-  Value value = operand(assign.value, local.lanes);
-  if (local.lanes > 1 && vector_.is_partial()) {
-    Value old = b_.CreateLoad(value->getType(), locals_[assign.local]);
-    value = b_.CreateSelect(lane_mask(), value, old);
-  }
-  b_.CreateStore(value, locals_[assign.local]);
+  const bool has_lanes = phase_.locals[assign.local].lanes > 1;
+  set(assign.local, operand(assign.value, has_lanes ? vector_.width : 1));
 }
 
 void PhaseEmitter::emit(const kir::For& loop_stmt) {

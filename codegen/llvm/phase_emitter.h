@@ -50,6 +50,8 @@ class PhaseEmitter {
   void hoist(const kir::For& loop);
   bool is_hoistable(const kir::Let& let, const kir::For& loop) const;
   int choose_width(const kir::Block& body) const;
+  Value get(kir::LocalId local);
+  void set(kir::LocalId local, Value value);
   Value lane_mask() const;                    // of a partial vector; null for a full one
   Value operand(kir::ValueId id, int lanes);  // splatted if need be
 

@@ -2,6 +2,7 @@
 // are made safe first and the defined result is selected afterwards.
 #include "codegen/llvm/scalar_emitter.h"
 
+#include <utility>
 #include <vector>
 
 #include "fmt/format.h"
@@ -22,6 +23,14 @@ namespace {
 
 llvm::Type* widen_type(llvm::Type* element, int lanes) {
   return lanes == 1 ? element : llvm::FixedVectorType::get(element, lanes);
+}
+
+// The number that `value` is in all lanes; null if that is not known, or is NaN.
+const llvm::APFloat* known_number(const llvm::Value* value) {
+  auto* constant = llvm::dyn_cast<llvm::Constant>(value);
+  if (constant && constant->getType()->isVectorTy()) constant = constant->getSplatValue();
+  auto* number = llvm::dyn_cast_or_null<llvm::ConstantFP>(constant);
+  return number && !number->isNaN() ? &number->getValueAPF() : nullptr;
 }
 
 }  // namespace
@@ -141,16 +150,25 @@ llvm::Value* ScalarEmitter::compare(ScalarOp op, DType dtype, Value a, Value b) 
   return nullptr;
 }
 
-// The compare-and-select below is one vminps or vmaxps, which yields its second operand when the two are zeros or one
-// is NaN. So a NaN in `b` comes through by itself; one in `a` and the order of zeros are put right.
+// `compare and select` in this form is one vminps or vmaxps, which yields its second operand when the two are zeros or
+// one is NaN. So a NaN in the second comes through by itself; one in the first and the order of zeros are put right.
 llvm::Value* ScalarEmitter::float_min_max(bool is_max, Value a, Value b) {
-  llvm::Type* floats = a->getType();
-  llvm::Type* bits = type(floats->getScalarType()->isDoubleTy() ? DType::u64 : DType::u32, lanes_of(a));
-  Value picked = b_.CreateSelect(is_max ? b_.CreateFCmpOGT(a, b) : b_.CreateFCmpOLT(a, b), a, b);
-  Value a_bits = b_.CreateBitCast(a, bits), b_bits = b_.CreateBitCast(b, bits);
-  // Of equal numbers, only zeros differ in bits: -0 has the sign, +0 has not.
-  Value zero = b_.CreateBitCast(is_max ? b_.CreateAnd(a_bits, b_bits) : b_.CreateOr(a_bits, b_bits), floats);
-  picked = b_.CreateSelect(b_.CreateFCmpOEQ(a, b), zero, picked);
+  auto pick = [&](Value first, Value second) {
+    Value wins = is_max ? b_.CreateFCmpOGT(first, second) : b_.CreateFCmpOLT(first, second);
+    return b_.CreateSelect(wins, first, second);
+  };
+  if (known_number(a)) std::swap(a, b);
+  const llvm::APFloat* number = known_number(b);
+  if (number && !number->isZero()) return pick(b, a);  // nothing left to put right
+  Value picked = pick(a, b);
+  if (!number || number->isNegative() == is_max) {
+    llvm::Type* floats = a->getType();
+    llvm::Type* bits = type(floats->getScalarType()->isDoubleTy() ? DType::u64 : DType::u32, lanes_of(a));
+    Value a_bits = b_.CreateBitCast(a, bits), b_bits = b_.CreateBitCast(b, bits);
+    // Of equal numbers, only zeros differ in bits: -0 has the sign, +0 has not.
+    Value zero = b_.CreateBitCast(is_max ? b_.CreateAnd(a_bits, b_bits) : b_.CreateOr(a_bits, b_bits), floats);
+    picked = b_.CreateSelect(b_.CreateFCmpOEQ(a, b), zero, picked);
+  }
   return b_.CreateSelect(b_.CreateFCmpUNO(a, a), a, picked);
 }
 

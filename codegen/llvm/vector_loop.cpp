@@ -2,6 +2,7 @@
 // once before them.
 #include <algorithm>
 #include <bit>
+#include <numeric>
 
 #include "codegen/llvm/loops.h"
 #include "codegen/llvm/phase_emitter.h"
@@ -9,6 +10,8 @@
 
 namespace sheaf::codegen {
 namespace {
+
+constexpr int kFewestLanes = 8;
 
 template <typename Node, typename F>
 void for_each(const kir::Block& body, F&& f) {
@@ -37,8 +40,10 @@ void PhaseEmitter::emit_vector_loop(const kir::For& loop_stmt) {
 
   const bool is_lane_loop = touches_lanes(loop_stmt.body, phase_.locals);
   SHEAF_CHECK(!is_lane_loop || extent <= kir::kLanes, "a loop over lane locals is longer than the lanes");
-  if (is_lane_loop) {
-    emit_lanes(loop_stmt, b_.getInt64(0), {loop_stmt.axis, kir::kLanes, static_cast<int>(extent)});
+  if (is_lane_loop) {  // short rows need not compute all the lanes that the order of reductions has
+    const int active = static_cast<int>(extent);
+    const int width = std::max(kFewestLanes, static_cast<int>(std::bit_ceil(static_cast<unsigned>(active))));
+    emit_lanes(loop_stmt, b_.getInt64(0), {loop_stmt.axis, width, active});
     return;
   }
   const int width = loop_stmt.width > 0 ? loop_stmt.width : choose_width(loop_stmt.body);
@@ -125,6 +130,31 @@ llvm::Value* PhaseEmitter::lane_mask() const {
     lanes[i] = llvm::ConstantInt::getBool(function_.getContext(), i < vector_.active);
   }
   return llvm::ConstantVector::get(lanes);
+}
+
+// The lanes of the current vector, of a local.
+llvm::Value* PhaseEmitter::get(kir::LocalId id) {
+  const kir::Local& local = phase_.locals[id];
+  Value value = b_.CreateLoad(scalar_.type(local.dtype, local.lanes), locals_[id]);
+  if (local.lanes == 1 || vector_.width == local.lanes) return value;
+  std::vector<int> first(vector_.width);
+  std::iota(first.begin(), first.end(), 0);
+  return b_.CreateShuffleVector(value, first);
+}
+
+void PhaseEmitter::set(kir::LocalId id, Value value) {
+  const kir::Local& local = phase_.locals[id];
+  if (local.lanes > 1 && vector_.is_partial()) value = b_.CreateSelect(lane_mask(), value, get(id));
+  if (local.lanes > 1 && vector_.width < local.lanes) {
+    Value old = b_.CreateLoad(scalar_.type(local.dtype, local.lanes), locals_[id]);
+    std::vector<int> widened(local.lanes, 0), merged(local.lanes);
+    for (int i = 0; i < local.lanes; ++i) {
+      if (i < vector_.width) widened[i] = i;
+      merged[i] = i < vector_.width ? i : local.lanes + i;
+    }
+    value = b_.CreateShuffleVector(b_.CreateShuffleVector(value, widened), old, merged);
+  }
+  b_.CreateStore(value, locals_[id]);
 }
 
 llvm::Value* PhaseEmitter::operand(kir::ValueId id, int lanes) { return scalar_.splat(values_[id], lanes); }

@@ -7,6 +7,7 @@
 #include "ir/check.h"
 #include "ir/verify.h"
 #include "passes/fuse.h"
+#include "passes/pass.h"
 #include "passes/simplify.h"
 #include "passes/transforms.h"
 
@@ -16,19 +17,13 @@ using namespace ir;
 
 namespace {
 
-struct Stage {
-  std::string_view name;
-  std::string_view why;
-  FunctionRef (*run)(const FunctionRef&);
-};
-
 FunctionRef drop_dead(const FunctionRef& f) {
   const Dce d = dce(f, std::vector<bool>(f->results().size(), true));
   if (d.function == f || d.function->params().size() == f->params().size()) return d.function;
   return f;  // a caller passes every parameter; unread ones stay
 }
 
-constexpr Stage kStages[] = {
+constexpr Pass kStages[] = {
     // Differentiation and batching are done: the tracer applied them as it met them. Calls, which let them transform
     // equal layers once, have served their purpose.
     {"inline", "calls become their bodies, so that everything below sees one flat program", inline_calls},
@@ -66,6 +61,8 @@ void check(const FunctionRef& f, std::string_view stage) {
 
 }  // namespace
 
+std::span<const Pass> pipeline_passes() { return kStages; }
+
 Plan run_pipeline(const FunctionRef& traced, const PipelineOptions& options) {
   int number = 0;
   const auto done = [&](std::string_view name, const FunctionRef& f) {
@@ -75,7 +72,7 @@ Plan run_pipeline(const FunctionRef& traced, const PipelineOptions& options) {
   };
   FunctionRef f = traced;
   done("traced", f);
-  for (const Stage& stage : kStages) {
+  for (const Pass& stage : kStages) {
     f = stage.run(f);
     done(stage.name, f);
   }

@@ -1,0 +1,177 @@
+// The command line over the same functions the library calls: `sheaf opt` prints what a pass makes of a file, `sheaf
+// run` runs a file, dumps included, with the interpreter or compiled.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ir/eval.h"
+#include "ir/sample.h"
+#include "ir/text.h"
+#include "passes/pass.h"
+#include "runtime/device.h"
+#include "sheaf/data.h"
+#include "sheaf/error.h"
+#include "trace/execute.h"
+
+namespace {
+
+using namespace sheaf;
+
+constexpr const char* kUsage = R"(sheaf: reads, transforms and runs IR text
+
+  sheaf opt --pass=NAME[,NAME...] [--locs] FILE      print the first function of FILE after the passes
+  sheaf run [--interpret] [--seed=N] [--input=X.npy ...] FILE
+                                                     run the first function of FILE and print its results; parameters
+                                                     without an --input get random numbers
+  sheaf passes                                       list the passes
+
+FILE is a .sheaf file, such as any SHEAF_DUMP writes; - is standard input.
+)";
+
+struct Options {
+  std::string command, file, passes;
+  bool interpret = false, locs = false;
+  std::uint64_t seed = 0;
+  std::vector<std::string> inputs;
+};
+
+Options parse_options(int argc, char** argv) {
+  Options o;
+  if (argc < 2) throw Error("no command; see sheaf --help");
+  o.command = argv[1];
+  for (int i = 2; i < argc; ++i) {
+    const std::string_view arg = argv[i];
+    const auto value = [&](std::string_view flag) { return std::string(arg.substr(flag.size())); };
+    if (arg.starts_with("--pass=")) o.passes = value("--pass=");
+    else if (arg.starts_with("--seed=")) {
+      const std::string text = value("--seed=");
+      char* end = nullptr;
+      o.seed = std::strtoull(text.c_str(), &end, 10);
+      if (text.empty() || *end) throw Error("--seed takes a number, not '" + text + "'");
+    }
+    else if (arg.starts_with("--input=")) o.inputs.push_back(value("--input="));
+    else if (arg == "--interpret") o.interpret = true;
+    else if (arg == "--locs") o.locs = true;
+    else if (arg.starts_with("--")) throw Error("unknown option " + std::string(arg) + "; see sheaf --help");
+    else if (o.file.empty()) o.file = arg;
+    else throw Error("one FILE at a time: " + o.file + " and " + std::string(arg));
+  }
+  return o;
+}
+
+std::string read_text(const std::string& file) {
+  if (file.empty()) throw Error("no FILE; see sheaf --help");
+  std::ostringstream text;
+  if (file == "-") {
+    text << std::cin.rdbuf();
+    return text.str();
+  }
+  std::ifstream in(file, std::ios::binary);
+  if (!in) throw RuntimeError(file + ": cannot be read");
+  text << in.rdbuf();
+  return text.str();
+}
+
+ir::FunctionRef read_function(const std::string& file) {
+  const auto module = ir::parse(read_text(file));
+  if (!module.ok()) throw Error(file + ":" + std::string(module.status().message()));
+  if (module->functions.empty()) throw Error(file + ": holds no function");
+  return module->functions[0];
+}
+
+int opt(const Options& o) {
+  ir::FunctionRef f = read_function(o.file);
+  std::istringstream names(o.passes);
+  for (std::string name; std::getline(names, name, ',');) {
+    const passes::Pass* pass = passes::find_pass(name);
+    if (!pass) throw Error("no pass named '" + name + "'; see sheaf passes");
+    f = pass->run(f);
+  }
+  std::fputs(ir::print(f, {.locs = o.locs}).c_str(), stdout);
+  return 0;
+}
+
+// Parameters from the files given, in order; the others random.
+ir::Literals inputs_of(const ir::Function& f, const Options& o) {
+  ir::Literals inputs = ir::random_inputs(f, o.seed);
+  if (o.inputs.size() > inputs.size())
+    throw Error(fmt::format("{} inputs for {} parameters", o.inputs.size(), inputs.size()));
+  for (std::size_t i = 0; i < o.inputs.size(); ++i) {
+    const HostArray x = read_npy(o.inputs[i]);
+    if (x.dtype != inputs[i].dtype() || x.dims != inputs[i].dims())
+      throw TypeError(fmt::format("{}: is {}, parameter {} is {}", o.inputs[i], to_string(ir::Type(x.dtype, x.dims)), i,
+                                  to_string(inputs[i].type())));
+    std::copy(x.bytes.begin(), x.bytes.end(), inputs[i].data());
+  }
+  return inputs;
+}
+
+ir::Literals run_compiled(const ir::FunctionRef& f, const ir::Literals& inputs) {
+  const CompiledPtr program = compile(f, {}, {});
+  std::vector<runtime::BufferPtr> buffers;
+  for (const ir::Literal& x : inputs) {
+    auto buffer = runtime::Buffer::from_host(runtime::device(0), std::span(x.data(), x.bytes()), {});
+    if (!buffer.ok()) throw RuntimeError(std::string(buffer.status().message()));
+    buffers.push_back(*std::move(buffer));
+  }
+  ir::Literals results;
+  for (const runtime::BufferPtr& r : program->run(buffers, {}, {})) {
+    results.emplace_back(f->results()[results.size()].type());
+    const absl::Status s = r->to_host(std::span(results.back().data(), results.back().bytes()));
+    if (!s.ok()) throw RuntimeError(std::string(s.message()));
+  }
+  return results;
+}
+
+// One line per result: its type, and up to sixteen elements.
+void show(const ir::Literals& results) {
+  for (std::size_t j = 0; j < results.size(); ++j) {
+    std::string line = fmt::format("%{}: {} =", j, to_string(results[j].type()));
+    for (std::int64_t i = 0; i < std::min<std::int64_t>(results[j].size(), 16); ++i) line += fmt::format(" {:.9g}", results[j].get(i));
+    if (results[j].size() > 16) line += " ...";
+    std::puts(line.c_str());
+  }
+}
+
+int run(const Options& o) {
+  const ir::FunctionRef f = read_function(o.file);
+  const ir::Literals inputs = inputs_of(*f, o);
+  show(o.interpret ? ir::eval(*f, inputs) : run_compiled(f, inputs));
+  return 0;
+}
+
+int list_passes() {
+  for (const std::span<const passes::Pass> list : {passes::pipeline_passes(), passes::transform_passes()})
+    for (const passes::Pass& p : list) std::printf("%-10s %s\n", std::string(p.name).c_str(), std::string(p.doc).c_str());
+  return 0;
+}
+
+int dispatch(int argc, char** argv) {
+  const Options o = parse_options(argc, argv);
+  if (o.command == "opt") return opt(o);
+  if (o.command == "run") return run(o);
+  if (o.command == "passes") return list_passes();
+  if (o.command == "--help" || o.command == "help") {
+    std::fputs(kUsage, stdout);
+    return 0;
+  }
+  throw Error("no command '" + o.command + "'; see sheaf --help");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return dispatch(argc, argv);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "sheaf: %s\n", e.what());
+    return 2;
+  }
+}

@@ -23,6 +23,7 @@ using namespace ir;
 
 namespace {
 
+constexpr std::size_t kMaxMembers = 128;  // of a group: register pressure and compile time grow with it
 constexpr std::int64_t kMaxRow = 32768;  // elements of a row that stays in cache between the passes of a row kernel
 
 enum class Kind { free, map, indexed, reduce, hero };
@@ -61,6 +62,7 @@ struct Group {
   bool is_closed = false;             // heroes take no company
   bool is_expensive = false;          // holds more than a few operations an element: not to be recomputed
   std::vector<const Eqn*> members;
+  absl::flat_hash_set<int> sources, readers;  // groups whose values it reads, and that read its values
 
   Shape row() const {
     Shape s;
@@ -102,8 +104,58 @@ class Fusion {
   void place(const Eqn& e) {
     if (kind(e) == Kind::free && !must_store(e)) return;
     const int g = kind(e) == Kind::hero ? -1 : latest_group(e);
-    if (g >= 0 && !groups_[g].is_closed && (join(e, g) || absorb(e, g))) return;
-    start(e);
+    const bool is_open = g >= 0 && !groups_[g].is_closed && groups_[g].members.size() < kMaxMembers;
+    if (!is_open || !(join(e, g) || absorb(e, g))) start(e);
+    const int index = group_[e.out()];
+    const std::vector<int> fresh = read_first_here(e, index);
+    if (kind(e) == Kind::map && role_[e.out()] == Role::full)
+      for (int h : fresh) merge(h, index);
+  }
+
+  // Records which groups e reads; gives those its group did not read before and e reads only in place, without a view.
+  std::vector<int> read_first_here(const Eqn& e, int index) {
+    absl::flat_hash_set<int> through_view, in_place;
+    for (Value v : e.operands)
+      for_each_base(v, [&](Value base) { (base == v ? in_place : through_view).insert(group_[base]); });
+    std::vector<int> fresh;
+    for (const absl::flat_hash_set<int>* set : {&in_place, &through_view})
+      for (int h : *set) {
+        if (h == index || !groups_[index].sources.insert(h).second) continue;
+        groups_[h].readers.insert(index);
+        if (!through_view.contains(h)) fresh.push_back(h);
+      }
+    std::sort(fresh.begin(), fresh.end());
+    return fresh;
+  }
+
+  // Moves an earlier elementwise group into the later one that reads it at the same positions:
+  //   a = x * 2 | b = y * 3; c = a + b     one group instead of two
+  // Still acyclic if nobody between the two reads the earlier one.
+  void merge(int from, int to) {
+    Group& g = groups_[from];
+    Group& into = groups_[to];
+    if (g.is_closed || g.has_reduce || g.full != into.full || g.members.size() + into.members.size() > kMaxMembers) return;
+    if (into.has_reduce && !into.has_rows()) return;
+    for (int r : g.readers)
+      if (r < to) return;
+    into.members.insert(into.members.end(), g.members.begin(), g.members.end());
+    std::sort(into.members.begin(), into.members.end(), [&](const Eqn* a, const Eqn* b) { return a->out().id() < b->out().id(); });
+    into.is_expensive |= g.is_expensive;
+    for (const Eqn* m : g.members)
+      for (Value v : m->outs()) group_[v] = to;
+    for (int h : g.sources) {
+      groups_[h].readers.erase(from);
+      groups_[h].readers.insert(to);
+      into.sources.insert(h);
+    }
+    for (int r : g.readers) {
+      groups_[r].sources.erase(from);
+      if (r == to) continue;
+      groups_[r].sources.insert(to);
+      into.readers.insert(r);
+    }
+    into.sources.erase(from);
+    g = Group{};
   }
 
   // A view or dense result has to exist in memory when the program returns it or a hero reads it.

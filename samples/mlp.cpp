@@ -84,7 +84,7 @@ int train(const std::string& folder, int epochs) {
 
 int main(int argc, char** argv) {
   const std::string folder = argc > 1 ? argv[1] : "/usr/share/datasets/fashion-mnist";
-  const int epochs = argc > 2 ? std::atoi(argv[2]) : 6;
+  const int epochs = argc > 2 ? std::atoi(argv[2]) : 10;
   try {
     return train(folder, epochs);
   } catch (const Error& e) {

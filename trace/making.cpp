@@ -18,13 +18,13 @@ void check_shape(std::string_view name, const Shape& shape, Loc loc) {
     if (n < 0) throw ShapeError(UserLine::or_own(loc), fmt::format("{}: the shape {} has a negative extent", name, to_string(shape)));
 }
 
-// Positions of a range start, start + step, ...: made in f64 or i64 and rounded once.
+// A range start, start + step, ...: floats are made in f64 and rounded once.
 Array range(std::int64_t count, Number start, Number step, DType dtype, Loc loc) {
-  const DType wide = is_float(dtype) ? f64 : i64;
+  const DType wide = is_float(dtype) ? f64 : dtype;
   const Input inputs[] = {Input(Operand(start, loc), wide), Input(Operand(step, loc), wide)};
   const auto rule = [&](ir::Builder& b, const ir::Values& in) -> ir::Values {
     const ir::Value i = emit1(b, ir::ops::iota, {}, ir::ops::Iota{.shape = {count}, .dim = {0}, .dtype = wide});
-    return {emit1(b, ir::ops::convert, {in[0] + in[1] * i}, ir::ops::Convert{.to = dtype})};
+    return {ir::ops::convert_to(in[0] + in[1] * i, dtype)};
   };
   return apply("arange", RuleKey().add(count).add(static_cast<std::int64_t>(dtype)), inputs, loc, rule)[0];
 }

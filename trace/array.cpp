@@ -52,9 +52,9 @@ DType Number::dtype() const {
   return integer_ >= INT32_MIN && integer_ <= INT32_MAX ? i32 : i64;
 }
 
-Shape Operand::shape() const { return array_ ? array_->shape() : Shape{}; }
-DType Operand::dtype() const { return array_ ? array_->dtype() : number_.dtype(); }
-int Operand::rank() const { return array_ ? array_->rank() : 0; }
+Shape Operand::shape() const { return array_ ? node_of(*array_, loc_).type.dims() : Shape{}; }
+DType Operand::dtype() const { return array_ ? node_of(*array_, loc_).type.dtype() : number_.dtype(); }
+int Operand::rank() const { return array_ ? node_of(*array_, loc_).type.rank() : 0; }
 
 const ArrayNode& node_of(const Array& x, Loc use) {
   if (!x.has_value()) throw TypeError(use, "an Array that was never given a value is used");

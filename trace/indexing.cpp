@@ -105,7 +105,45 @@ Array read_lists(const Array& x, const IndexPlan& plan, const Shape& lists, std:
 
 }  // namespace
 
+namespace {
+
+// One block of consecutive positions, but not everything.
+bool is_block(const IndexPlan& plan) {
+  const auto consecutive = [](const IndexPlan::Dim& d) { return d.step == 1 || d.count <= 1; };
+  const auto whole = [](const IndexPlan::Dim& d) { return d.is_whole; };
+  return plan.is_basic() && std::all_of(plan.dims.begin(), plan.dims.end(), consecutive) &&
+         !std::all_of(plan.dims.begin(), plan.dims.end(), whole);
+}
+
+Shape block_shape(const IndexPlan& plan) {
+  Shape shape;
+  for (const IndexPlan::Dim& d : plan.dims) shape.push_back(d.count);
+  return shape;
+}
+
+// Where the block starts. While tracing it is a constant; eagerly it is data, so that x[0], x[1], ... are one program.
+Array block_starts(const IndexPlan& plan, Loc loc) {
+  std::vector<std::int64_t> starts;
+  for (const IndexPlan::Dim& d : plan.dims) starts.push_back(d.start);
+  if (!Recorder::current()) return array(starts, {}, {}, loc);
+  return apply1("index", RuleKey().add(starts), {}, loc, [&](ir::Builder& b, const ir::Values&) -> ir::Values {
+    ir::Literal literal(ir::Type(i64, {static_cast<std::int64_t>(starts.size())}));
+    for (std::size_t d = 0; d < starts.size(); ++d) literal.set_int(static_cast<std::int64_t>(d), starts[d]);
+    return {b.constant(literal)};
+  });
+}
+
+}  // namespace
+
 Array read_index(const Array& x, const IndexPlan& plan, Loc loc) {
+  if (is_block(plan) && !Recorder::current() && node_of(x, loc).kind == ArrayNode::Kind::concrete) {
+    const Shape shape = result_shape(plan, {});
+    const Array starts = block_starts(plan, loc);
+    const Operand operands[] = {Operand(x, loc), Operand(starts, loc)};
+    return compose("index", RuleKey().add(block_shape(plan)).add(shape), operands, loc, [&](std::span<const Array> in) {
+      return std::vector{reshape(dynamic_slice(in[0], in[1], block_shape(plan)), shape)};
+    })[0];
+  }
   if (plan.is_basic()) {
     return apply1("index", RuleKey().add(plan.key), {Operand(x, loc)}, loc, [&](ir::Builder& b, const ir::Values& in) -> ir::Values {
       return {ir::ops::reshape_to(take_ranges(b, in[0], plan), result_shape(plan, {}))};
@@ -140,31 +178,19 @@ Array combine(Write how, const Array& old, const Array& value) {
 }
 
 // No position occurs twice, so writing is reading, combining and putting back.
+Array write_block(const Array& x, const IndexPlan& plan, const Array& value, const Array& starts, Write how) {
+  const Shape block = block_shape(plan), shape = result_shape(plan, {});
+  const Array old = how == Write::set ? value : reshape(dynamic_slice(x, starts, block), shape);
+  const Array placed = reshape(broadcast_to(convert(combine(how, old, value), x.dtype()), shape), block);
+  return dynamic_update_slice(x, placed, starts);
+}
+
 Array write_ranges(const Array& x, const IndexPlan& plan, const Array& value, Write how) {
-  Shape window;
-  bool is_contiguous = true;
-  for (const IndexPlan::Dim& d : plan.dims) {
-    window.push_back(d.count);
-    is_contiguous &= d.step == 1 || d.count <= 1;
-  }
-  const Shape shape = result_shape(plan, {});
+  const Shape window = block_shape(plan), shape = result_shape(plan, {});
   const Array old = how == Write::set ? value : read_index(x, plan, {});
   const Array placed = reshape(broadcast_to(convert(combine(how, old, value), x.dtype()), shape), window);
   if (num_elements(window) == 0) return x;
-  if (is_contiguous) {
-    std::vector<std::int64_t> starts;
-    for (const IndexPlan::Dim& d : plan.dims) starts.push_back(d.start);
-    if (starts.empty()) return placed;
-    return apply1("at", RuleKey().add(plan.key), {x, placed}, {}, [&](ir::Builder& b, const ir::Values& in) -> ir::Values {
-      ir::Literal where(ir::Type(i64, {static_cast<std::int64_t>(starts.size())}));
-      for (std::size_t d = 0; d < starts.size(); ++d) where.set_int(static_cast<std::int64_t>(d), starts[d]);
-      ir::ops::DynamicUpdateSlice attrs;
-      attrs.dims.assign(starts.size(), 0);
-      for (std::size_t d = 0; d < starts.size(); ++d) attrs.dims[d] = static_cast<std::int64_t>(d);
-      attrs.index_dim.push_back(0);
-      return {emit1(b, ir::ops::dynamic_update_slice, {in[0], in[1], b.constant(where)}, std::move(attrs))};
-    });
-  }
+  if (window == x.shape() && std::all_of(plan.dims.begin(), plan.dims.end(), [](const auto& d) { return d.step == 1; })) return placed;
   // Strided: spread the values to their places, and choose by a mask spread the same way.
   return apply1("at", RuleKey().add(plan.key), {x, placed}, {}, [&](ir::Builder& b, const ir::Values& in) -> ir::Values {
     ir::ops::Reverse reversed;
@@ -268,6 +294,13 @@ Array write_index(std::string_view name, const Array& x, const IndexPlan& plan, 
     const Named named[] = {{"operand", &x}, {"value", value.array()}};
     throw ShapeError(UserLine::or_own(loc), fmt::format("{}: a value of shape {} does not broadcast to the indexed {}{}", name,
                                                         to_string(given), to_string(target), describe(named)));
+  }
+  if (is_block(plan)) {
+    const Array starts = block_starts(plan, loc);
+    const Operand operands[] = {Operand(x, loc), value, Operand(starts, loc)};
+    return compose(name, RuleKey().add(block_shape(plan)).add(target), operands, loc, [&](std::span<const Array> in) {
+      return std::vector{write_block(in[0], plan, in[1], in[2], how)};
+    })[0];
   }
   std::vector<Operand> operands = with_lists(x, plan, loc);
   operands.push_back(value);

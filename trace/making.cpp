@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "ir/ops/attrs.h"
+#include "ir/ops/rules.h"
 #include "sheaf/ops.h"
 #include "trace/apply.h"
 #include "trace/promotion.h"

@@ -72,11 +72,20 @@ const ir::Eqn* first_difference(const ir::Function& a, const ir::Function& b) {
   return nullptr;
 }
 
+// The same array, or one made anew with the same bytes: a literal in the traced function.
+bool same_capture(const ArrayNode& a, const ArrayNode& b, Loc loc) {
+  if (a.type != b.type || a.value != b.value) return false;
+  if (a.buffer == b.buffer) return true;
+  ir::Literal x(a.type), y(b.type);
+  check(a.buffer->to_host(std::span(x.data(), x.bytes())), loc);
+  check(b.buffer->to_host(std::span(y.data(), y.bytes())), loc);
+  return x == y;
+}
+
 void check_pure(const Traced& first, const Traced& second, const Tracing& how) {
   bool same_captured = first.captured.size() == second.captured.size();
   for (std::size_t i = 0; same_captured && i < first.captured.size(); ++i) {
-    const ArrayNode &a = *first.captured[i].node(), &b = *second.captured[i].node();
-    same_captured = a.buffer == b.buffer && a.value == b.value;
+    same_captured = same_capture(*first.captured[i].node(), *second.captured[i].node(), how.loc);
   }
   const ir::Eqn* e = first_difference(*first.function, *second.function);
   if (!e && same_captured) return;

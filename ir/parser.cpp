@@ -163,9 +163,9 @@ class Parser {
 
   FunctionRef function(const std::string& name) {
     const auto it = functions_.find(name);
-    if (it == functions_.end()) fail(fmt::format("no function named @{}", name));
+    if (it == functions_.end()) fail(fmt::format("no function named @{}", name), pos_ - 1);
     if (it->second.function) return it->second.function;
-    if (it->second.open) fail(fmt::format("@{} calls itself", name));
+    if (it->second.open) fail(fmt::format("@{} calls itself", name), pos_ - 1);
     it->second.open = true;
     const std::size_t back = pos_;
     pos_ = it->second.begin + 3;
@@ -298,6 +298,12 @@ class Parser {
     return b.constant(value);
   }
 
+  // The integer was not cut off by its width.
+  static bool holds(const Literal& value, const std::string& text) {
+    const std::string back = is_signed_int(value.dtype()) ? fmt::format("{}", value.get_int(0)) : fmt::format("{}", value.bits(0));
+    return back == text || "+" + back == text;
+  }
+
   static bool literal(const std::string& text, Literal& value) {
     char* end = nullptr;
     const DType t = value.dtype();
@@ -309,6 +315,7 @@ class Parser {
     else if (is_unsigned_int(t)) value.set_bits(0, std::strtoull(text.c_str(), &end, 10));
     else if (is_int(t)) value.set_int(0, std::strtoll(text.c_str(), &end, 10));
     else value.set(0, std::strtod(text.c_str(), &end));
+    if (is_int(t) && !text.starts_with("0x") && !holds(value, text)) return false;
     return *end == 0;
   }
 

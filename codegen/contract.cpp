@@ -118,7 +118,7 @@ Tile choose_flat_tile(const ContractPlan& p, const CpuTarget& target) {
 constexpr std::int64_t kFlatRows = 16;
 constexpr std::int64_t kDirectBytes = 300'000;         // of the right operand: it then stays in L2 without packing
 constexpr std::int64_t kDirectUnit = 1 << 20;          // multiply-adds
-constexpr std::int64_t kBlockTerms = 384;
+constexpr std::int64_t kBlockTerms = 256;
 constexpr std::int64_t kBlockRows = 336;
 constexpr std::int64_t kBlockColumns = 512;
 constexpr std::int64_t kKeptBytes = 6 << 20;           // of packed right operand

@@ -58,6 +58,7 @@ class ContractEmitter {
   Value load_columns(const TileShape& shape, DType dtype, Value row, int vector);
   void store_columns(const TileShape& shape, DType dtype, Value row, int vector, Value sums);
   Value columns_mask(const TileShape& shape, int vector) const;
+  void prefetch(Value address);
   Value multiply_add(Value a, Value b, Value sum);
   Value to_computed(DType dtype, Value loaded);
   Value from_computed(DType dtype, Value sums);

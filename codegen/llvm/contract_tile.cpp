@@ -43,6 +43,13 @@ void ContractEmitter::emit_tile(llvm::Function& function, const TileShape& shape
     });
   }
 
+  if (shape.continues) {  // what the tile is stored to arrives while the terms are summed
+    for (int i = 0; i < shape.rows; ++i) {
+      Value row = out_row(i);
+      for (int v = 0; v < vectors; ++v) prefetch(element(shape.out, row, constant(std::int64_t{v} * plan_.lanes)));
+    }
+  }
+
   llvm::AllocaInst* lhs_at = emit_slot(b_, b_.getPtrTy());
   llvm::AllocaInst* rhs_at = emit_slot(b_, b_.getPtrTy());
   b_.CreateStore(lhs, lhs_at);
@@ -53,8 +60,7 @@ void ContractEmitter::emit_tile(llvm::Function& function, const TileShape& shape
     std::vector<Value> row;
     for (int v = 0; v < vectors && shape.prefetched_terms; ++v) {
       const std::int64_t ahead = shape.prefetched_terms * shape.rhs_term_stride + std::int64_t{v} * plan_.lanes;
-      b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {b_.getPtrTy()},
-                         {element(shape.rhs, b, constant(ahead)), b_.getInt32(0), b_.getInt32(3), b_.getInt32(1)});
+      prefetch(element(shape.rhs, b, constant(ahead)));
     }
     for (int v = 0; v < vectors; ++v) row.push_back(to_computed(shape.rhs, load_columns(shape, shape.rhs, b, v)));
     for (int i = 0; i < shape.rows; ++i) {
@@ -73,6 +79,10 @@ void ContractEmitter::emit_tile(llvm::Function& function, const TileShape& shape
     for (int v = 0; v < vectors; ++v) store_columns(shape, shape.out, row, v, b_.CreateLoad(vector, sums[i][v]));
   }
   b_.CreateRetVoid();
+}
+
+void ContractEmitter::prefetch(Value address) {
+  b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {b_.getPtrTy()}, {address, b_.getInt32(0), b_.getInt32(3), b_.getInt32(1)});
 }
 
 llvm::Value* ContractEmitter::columns_mask(const TileShape& shape, int vector) const {

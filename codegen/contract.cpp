@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -83,6 +84,8 @@ DType computed_dtype(DType accumulate) {
 
 struct Tile { int rows, vectors; };
 
+constexpr double kRereadCost = 0.3;  // in loads per multiply-add; measured
+
 // The register tile that wastes least on the ragged edges: all but a few registers hold sums.
 Tile choose_tile(const ContractPlan& p, const CpuTarget& target) {
   struct Candidate { Tile most; double penalty; };  // the penalty: loads per multiply-add, measured
@@ -103,20 +106,35 @@ Tile choose_tile(const ContractPlan& p, const CpuTarget& target) {
   return best;
 }
 
-// For few rows the right operand is read once, so long runs of it count: as many columns as registers allow.
+// For few rows the right operand is read once, so long runs of it count: as many columns as registers allow. The tile
+// divides the rows, so that none is computed twice where sums go on from block to block.
 Tile choose_flat_tile(const ContractPlan& p, const CpuTarget& target) {
-  const int sums = target.vector_registers >= 32 ? 28 : 12;
-  const std::int64_t most_rows = target.vector_registers >= 32 ? 8 : 4;
-  const std::int64_t rows = std::max<std::int64_t>(1, ceil_div(p.rows, std::max<std::int64_t>(1, ceil_div(p.rows, most_rows))));
-  const auto most = static_cast<int>(std::min({std::int64_t{16}, sums / rows, std::max<std::int64_t>(1, ceil_div(p.columns, p.lanes))}));
-  for (int vectors = most; vectors > most / 2; --vectors) {
-    if (p.columns % (std::int64_t{vectors} * p.lanes) == 0) return {static_cast<int>(rows), vectors};
+  const std::int64_t sums = target.vector_registers >= 32 ? 28 : 12;
+  const std::int64_t vectors_there = std::max<std::int64_t>(1, ceil_div(p.columns, p.lanes));
+  Tile best{1, 1};
+  double best_cost = std::numeric_limits<double>::infinity();
+  for (std::int64_t rows = 1; rows <= p.rows && rows <= sums + 1; ++rows) {
+    if (p.rows % rows != 0) continue;
+    const auto most = std::min({std::int64_t{16}, std::max<std::int64_t>(1, sums / rows), vectors_there});
+    std::int64_t vectors = most;
+    while (vectors > 1 && vectors > most / 2 && p.columns % (vectors * p.lanes) != 0) --vectors;
+    if (p.columns % (vectors * p.lanes) != 0) vectors = most;
+    // Loads per multiply-add, and reading the right operand once more for each tile of rows.
+    const double cost = static_cast<double>(rows + vectors) / static_cast<double>(rows * vectors) +
+                        kRereadCost * static_cast<double>(p.rows / rows);
+    if (cost < best_cost) {
+      best = {static_cast<int>(rows), static_cast<int>(vectors)};
+      best_cost = cost;
+    }
   }
-  return {static_cast<int>(rows), most};
+  return best;
 }
 
 constexpr std::int64_t kFlatRows = 16;
 constexpr std::int64_t kDirectBytes = 300'000;         // of the right operand: it then stays in L2 without packing
+constexpr std::int64_t kFarBytes = 1 << 20;
+constexpr std::int64_t kFarTerms = 32;
+constexpr std::int64_t kFarColumns = 512;
 constexpr std::int64_t kDirectUnit = 1 << 20;          // multiply-adds
 constexpr std::int64_t kBlockTerms = 256;
 constexpr std::int64_t kBlockRows = 336;
@@ -132,12 +150,24 @@ bool can_be_direct(const ContractPlan& p) {
   return fits && (p.rows <= kFlatRows || rhs_bytes <= kDirectBytes);
 }
 
+// True if the result itself can hold sums of some of the terms.
+bool holds_sums(const ContractPlan& p) {
+  const kir::Contract& c = p.contract;
+  return is_one_dim(c.m) && is_run(c.n, c.n.out_strides) && size_bytes(c.out) == size_bytes(p.computed) &&
+         is_float(c.out) == is_float(p.computed);
+}
+
 void plan_direct(ContractPlan& p, const CpuTarget& target) {
   const Tile tile = p.rows <= kFlatRows ? choose_flat_tile(p, target) : choose_tile(p, target);
   p.is_direct = true;
   p.tile_rows = tile.rows;
   p.tile_vectors = tile.vectors;
   p.block_terms = p.terms;
+  // A right operand from beyond L2 is read a few rows at a time, which the hardware prefetches as that many streams; a
+  // column of tiles would touch another page with every row.
+  const bool is_far = p.terms * p.columns * size_bytes(p.contract.rhs) > kFarBytes;
+  if (is_far && p.rows <= kFlatRows && holds_sums(p)) p.block_terms = kFarTerms;
+  p.term_blocks = std::max<std::int64_t>(1, ceil_div(p.terms, std::max<std::int64_t>(p.block_terms, 1)));
   // Whole columns of tiles, then whole rows of them, until a unit is worth its hand-over.
   const std::int64_t tile_work = std::max<std::int64_t>(1, p.terms * p.tile_rows * p.tile_columns());
   const std::int64_t wanted = std::max<std::int64_t>(1, kDirectUnit / tile_work);
@@ -146,6 +176,7 @@ void plan_direct(ContractPlan& p, const CpuTarget& target) {
   const std::int64_t tall = std::min(row_tiles, wanted);
   p.block_rows = tall * p.tile_rows;
   p.block_columns = std::min(column_tiles, std::max<std::int64_t>(1, wanted / tall)) * p.tile_columns();
+  if (p.term_blocks > 1) p.block_columns = std::max(p.block_columns, round_up(kFarColumns, p.tile_columns()));
   // The last row block takes the rest, and its last tile overlaps the one before: so no tile has fewer rows.
   p.row_blocks = p.rows == 0 ? 0 : std::max<std::int64_t>(1, p.rows / p.block_rows);
   p.column_blocks = ceil_div(p.columns, p.block_columns);
@@ -177,10 +208,8 @@ void plan_packed(ContractPlan& p, const CpuTarget& target) {
     if (p.units == before) break;
   }
 
-  const kir::Contract& c = p.contract;
   p.keeps_rhs = p.terms * p.block_columns * bytes <= kKeptBytes;
-  const bool holds_sums = is_one_dim(c.m) && is_run(c.n, c.n.out_strides) && size_bytes(c.out) == bytes && is_float(c.out) == is_float(p.computed);
-  p.has_sum_block = !holds_sums;
+  p.has_sum_block = !holds_sums(p);
   // Packing may store up to a vector past the end.
   p.lhs_bytes = round_up(p.block_rows * p.block_terms * bytes + target.vector_bytes, 64);
   p.rhs_bytes = round_up(p.block_columns * (p.keeps_rhs ? p.terms : p.block_terms) * bytes + target.vector_bytes, 64);

@@ -21,11 +21,11 @@ struct ContractPlan {
   int tile_rows = 1;            // of the register tile
   int tile_vectors = 1;         // its columns, in registers
 
-  /// Direct: operands are read where they lie, in one pass over k. Otherwise blocks of both are packed first.
+  /// Direct: operands are read where they lie. Otherwise blocks of both are packed first.
   bool is_direct = false;
   std::int64_t block_rows = 1, block_columns = 1;  // of one unit
   std::int64_t row_blocks = 1, column_blocks = 1;
-  std::int64_t block_terms = 1, term_blocks = 1;   // packed: of k at a time
+  std::int64_t block_terms = 1, term_blocks = 1;   // of k at a time
   /// Packed: all of k of a column block stays packed from unit to unit, rather than one block of terms at a time.
   bool keeps_rhs = false;
   /// Packed: sums are collected in a block of their own, because the result's layout or dtype cannot hold them.

@@ -67,8 +67,8 @@ void ContractEmitter::emit_direct_unit(Value lhs, Value rhs, Value out, Block ro
   const kir::Contract& c = plan_.contract;
   TileShape shape{.rows = plan_.tile_rows, .columns = plan_.tile_columns(), .lhs = c.lhs, .rhs = c.rhs, .out = c.out,
                   .lhs_row_stride = c.m.lhs_strides[0], .lhs_term_stride = c.k.lhs_strides[0],
-                  .rhs_term_stride = c.k.rhs_strides[0]};
-  // A right operand from beyond L2 is read in short runs a page apart, which the hardware does not foresee.
+                  .rhs_term_stride = c.k.rhs_strides[0], .continues = plan_.term_blocks > 1};
+  // Where the right operand comes from beyond L2, the hardware alone does not foresee runs this short.
   if (plan_.terms * plan_.columns * size_bytes(c.rhs) > kPrefetchedBytes) shape.prefetched_terms = kPrefetchedTerms;
   const std::int64_t edge_columns = plan_.columns % plan_.tile_columns();
   if (plan_.columns >= plan_.tile_columns()) tile_ = tile_function(function_.getName().str() + "_tile", shape);
@@ -78,21 +78,31 @@ void ContractEmitter::emit_direct_unit(Value lhs, Value rhs, Value out, Block ro
   }
   Value end = b_.CreateAdd(columns.first, columns.count);
   Value last_row = b_.CreateSub(b_.CreateAdd(rows.first, rows.count), constant(plan_.tile_rows));
-  auto column_of_tiles = [&](llvm::Function* tile, Value j) {
+  auto column_of_tiles = [&](llvm::Function* tile, Value j, Block terms) {
     emit_loop(b_, constant(0), rows.count, plan_.tile_rows, [&](Value i) {
       Value row = minimum(b_.CreateAdd(rows.first, i), last_row);
-      Value a = element(c.lhs, lhs, b_.CreateMul(row, constant(c.m.lhs_strides[0])));
-      Value b = element(c.rhs, rhs, j);
+      Value a_term = b_.CreateMul(terms.first, constant(c.k.lhs_strides[0]));
+      Value a = element(c.lhs, lhs, b_.CreateAdd(b_.CreateMul(row, constant(c.m.lhs_strides[0])), a_term));
+      Value b = element(c.rhs, rhs, b_.CreateAdd(b_.CreateMul(terms.first, constant(c.k.rhs_strides[0])), j));
       Value to = element(c.out, out, b_.CreateAdd(b_.CreateMul(row, constant(c.m.out_strides[0])), j));
-      b_.CreateCall(tile, {constant(plan_.terms), a, b, to, constant(c.m.out_strides[0]), b_.getTrue()});
+      Value is_first = b_.CreateICmpEQ(terms.first, constant(0));
+      b_.CreateCall(tile, {terms.count, a, b, to, constant(c.m.out_strides[0]), is_first});
     });
   };
-  emit_loop(b_, columns.first, end, plan_.tile_columns(), [&](Value j) {
-    if (!edge_tile_) return column_of_tiles(tile_, j);
-    if (!tile_) return column_of_tiles(edge_tile_, j);
-    Value is_whole = b_.CreateICmpSLE(b_.CreateAdd(j, constant(plan_.tile_columns())), constant(plan_.columns));
-    emit_if(b_, is_whole, [&] { column_of_tiles(tile_, j); }, [&] { column_of_tiles(edge_tile_, j); });
+  emit_loop(b_, constant(0), constant(plan_.term_blocks), 1, [&](Value block) {
+    const Block terms = terms_of(block);
+    emit_loop(b_, columns.first, end, plan_.tile_columns(), [&](Value j) {
+      if (!edge_tile_) return column_of_tiles(tile_, j, terms);
+      if (!tile_) return column_of_tiles(edge_tile_, j, terms);
+      Value is_whole = b_.CreateICmpSLE(b_.CreateAdd(j, constant(plan_.tile_columns())), constant(plan_.columns));
+      emit_if(b_, is_whole, [&] { column_of_tiles(tile_, j, terms); }, [&] { column_of_tiles(edge_tile_, j, terms); });
+    });
   });
+}
+
+ContractEmitter::Block ContractEmitter::terms_of(Value block) {
+  Value first = b_.CreateMul(block, constant(plan_.block_terms));
+  return {first, minimum(constant(plan_.block_terms), b_.CreateSub(constant(plan_.terms), first))};
 }
 
 void ContractEmitter::emit_packed_unit(Value lhs, Value rhs, Value out, Block rows, Block columns, Value rhs_key) {
@@ -104,10 +114,6 @@ void ContractEmitter::emit_packed_unit(Value lhs, Value rhs, Value out, Block ro
                          .continues = plan_.term_blocks > 1});
   const Packing pack_lhs{c.lhs, &c.m.extents, &c.m.lhs_strides, &c.k.lhs_strides, plan_.tile_rows};
   const Packing pack_rhs{c.rhs, &c.n.extents, &c.n.rhs_strides, &c.k.rhs_strides, plan_.tile_columns()};
-  auto terms_of = [&](Value block) {
-    Value first = b_.CreateMul(block, constant(plan_.block_terms));
-    return Block{first, minimum(constant(plan_.block_terms), b_.CreateSub(constant(plan_.terms), first))};
-  };
   auto rhs_block = [&](Value block) {
     return element(plan_.computed, packed_rhs_, b_.CreateMul(block, constant(plan_.block_terms * plan_.block_columns)));
   };

@@ -47,6 +47,7 @@ class ContractEmitter {
   void emit_packed_tile(Value a, Value b, Value out, Value i, Value j, Block rows, Block columns, Value terms, Value is_first);
   void copy_tile(Value from, Value from_stride, Value to, Value to_stride, Value rows, Value columns);
   void write_sums(Value out, Block rows, Block columns);
+  Block terms_of(Value block);
   Value offset(const Strides& extents, const Strides& strides, Value flat);
   Value element(DType dtype, Value base, Value index);
   Value minimum(Value a, Value b);

@@ -122,6 +122,8 @@ TEST_CASE("compiled matrix products that are packed in several blocks equal the 
     check(problem({}, {61}, {130}, {900}, f32, f32), target, random);
     check(problem({}, {350}, {130}, {400}, f32, f32, &random), target, random);
     check(problem({2}, {37}, {45}, {801}, bf16, bf16), target, random);
+    for (std::int64_t rows : {1, 6, 11, 16}) check(problem({}, {rows}, {1100}, {301}, f32, f32), target, random);
+    check(problem({}, {13}, {1030}, {300}, i32, i32), target, random);
     check(problem({}, {37}, {45}, {390}, f64, f64, &random), target, random);
   }
 }

@@ -3,6 +3,7 @@
 #include <sheaf/sheaf.h>
 
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -59,7 +60,7 @@ int train(const std::string& folder, int epochs) {
   std::int64_t images = 0;
   double seconds = 0;
   for (int epoch = 0; epoch < epochs; ++epoch) {
-    const double rate = epoch < (epochs + 1) / 2 ? 1e-3 : 3e-4;
+    const double rate = 1e-3 * std::pow(0.1, static_cast<double>(epoch) / epochs);  // decays tenfold over the run
     for (std::int64_t i = 0; i < loader.batches(); ++i) {
       const std::vector<Array> batch = loader.batch(epoch, i);
       auto [l, next] = step(state, batch[0], batch[1], rate);
@@ -85,6 +86,10 @@ int train(const std::string& folder, int epochs) {
 int main(int argc, char** argv) {
   const std::string folder = argc > 1 ? argv[1] : "/usr/share/datasets/fashion-mnist";
   const int epochs = argc > 2 ? std::atoi(argv[2]) : 10;
+  if (epochs < 1) {
+    std::fprintf(stderr, "usage: mlp [FOLDER [EPOCHS]]\n");
+    return 2;
+  }
   try {
     return train(folder, epochs);
   } catch (const Error& e) {

@@ -139,7 +139,8 @@ constexpr std::int64_t kDirectUnit = 1 << 20;          // multiply-adds
 constexpr std::int64_t kBlockTerms = 256;
 constexpr std::int64_t kBlockRows = 336;
 constexpr std::int64_t kBlockColumns = 512;
-constexpr std::int64_t kKeptBytes = 6 << 20;           // of packed right operand
+constexpr std::int64_t kMostSharedBytes = 256 << 20;
+constexpr std::int64_t kPackedPs = 300;                // per element
 constexpr std::int64_t kWantedUnits = 16;
 constexpr std::int64_t kSmallestUnit = 8'000'000;      // multiply-adds
 
@@ -198,24 +199,31 @@ void plan_packed(ContractPlan& p, const CpuTarget& target) {
     p.column_blocks = ceil_div(p.columns, most_columns);
     p.block_columns = round_up(ceil_div(p.columns, std::max<std::int64_t>(p.column_blocks, 1)), p.tile_columns());
     p.column_blocks = ceil_div(p.columns, std::max<std::int64_t>(p.block_columns, 1));
-    p.units = p.batches * p.row_blocks * p.column_blocks;
+    return p.batches * p.row_blocks * p.column_blocks;
   };
-  block();
-  while (p.units < kWantedUnits && p.block_rows * p.block_columns * p.terms > 2 * kSmallestUnit) {
-    const std::int64_t before = p.units;
+  std::int64_t units = block();
+  while (units < kWantedUnits && p.block_rows * p.block_columns * p.terms > 2 * kSmallestUnit) {
     (p.block_columns >= p.block_rows ? most_columns : most_rows) /= 2;
-    block();
-    if (p.units == before) break;
+    const std::int64_t before = std::exchange(units, block());
+    if (units == before) break;
   }
 
-  p.keeps_rhs = p.terms * p.block_columns * bytes <= kKeptBytes;
+  // Blocks that several units read are packed once for all.
+  const std::int64_t lhs_count = p.batches * p.row_blocks * p.block_rows * p.terms;
+  const std::int64_t rhs_count = p.batches * p.column_blocks * p.block_columns * p.terms;
+  p.shared_bytes = (lhs_count + rhs_count) * bytes;
+  p.shares_packing = p.row_blocks * p.column_blocks > 1 && p.shared_bytes <= kMostSharedBytes;
   p.has_sum_block = !holds_sums(p);
-  // Packing may store up to a vector past the end.
-  p.lhs_bytes = round_up(p.block_rows * p.block_terms * bytes + target.vector_bytes, 64);
-  p.rhs_bytes = round_up(p.block_columns * (p.keeps_rhs ? p.terms : p.block_terms) * bytes + target.vector_bytes, 64);
   const std::int64_t sums = p.has_sum_block ? p.block_rows * p.block_columns : p.tile_rows * p.tile_columns();
   p.sum_bytes = round_up(sums * bytes, 64);
-  p.scratch_bytes = p.lhs_bytes + p.rhs_bytes + p.sum_bytes;
+  if (p.shares_packing) {
+    const std::int64_t blocks = p.batches * (p.row_blocks + p.column_blocks) * p.term_blocks;
+    p.phases.push_back({.units = blocks, .unit_ps = kPackedPs * (lhs_count + rhs_count) / blocks, .scratch_bytes = 0});
+  } else {
+    p.shared_bytes = 0;
+    p.lhs_bytes = round_up(p.block_rows * p.block_terms * bytes, 64);
+    p.rhs_bytes = round_up(p.block_columns * p.block_terms * bytes, 64);
+  }
 }
 
 // At two multiply-adds of full vectors per cycle of 3 GHz, and 15 bytes per nanosecond of operands.
@@ -248,8 +256,9 @@ ContractPlan plan_contract(const kir::Contract& contract, const CpuTarget& targe
   } else {
     plan_packed(p, target);
   }
-  p.units = p.batches * p.row_blocks * p.column_blocks;
-  p.unit_ps = estimate_unit_ps(p);
+  p.phases.push_back({.units = p.batches * p.row_blocks * p.column_blocks,
+                      .unit_ps = estimate_unit_ps(p),
+                      .scratch_bytes = p.lhs_bytes + p.rhs_bytes + p.sum_bytes});
   return p;
 }
 

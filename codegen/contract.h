@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "codegen/cpu_target.h"
 #include "codegen/kir/kir.h"
@@ -26,17 +27,22 @@ struct ContractPlan {
   std::int64_t block_rows = 1, block_columns = 1;  // of one unit
   std::int64_t row_blocks = 1, column_blocks = 1;
   std::int64_t block_terms = 1, term_blocks = 1;   // of k at a time
-  /// Packed: all of k of a column block stays packed from unit to unit, rather than one block of terms at a time.
-  bool keeps_rhs = false;
+  /// Packed: a phase before packs all of both operands, once for all threads, into a temporary parameter of
+  /// `shared_bytes`. Otherwise a unit packs what it needs, a block of terms at a time, into scratch.
+  bool shares_packing = false;
+  std::int64_t shared_bytes = 0;
   /// Packed: sums are collected in a block of their own, because the result's layout or dtype cannot hold them.
   bool has_sum_block = false;
   std::int64_t lhs_bytes = 0, rhs_bytes = 0, sum_bytes = 0;  // of scratch, in this order, each a multiple of 64
 
-  // What the runtime needs, as in Phase.
-  std::int64_t units = 1;  // batch outermost, then column blocks, then row blocks
-  std::int64_t unit_ps = 1;
-  std::int64_t scratch_bytes = 0;
+  /// As in Phase. The last phase computes, in units of a block of the result: batch outermost, then column blocks, then
+  /// row blocks. The one before it, where packing is shared, packs a block of terms of a block of one operand per unit.
+  struct Phase {
+    std::int64_t units = 1, unit_ps = 1, scratch_bytes = 0;
+  };
+  std::vector<Phase> phases;
 
+  bool is_empty() const { return batches * rows * columns == 0; }
   std::int64_t tile_columns() const { return std::int64_t{tile_vectors} * lanes; }
 };
 

@@ -147,7 +147,11 @@ class Lowering {
     }
     if (!has_place) to = temporary(group.nodes[node].type.bytes());
     refs.push_back(to);
-    add_step(kir::contract_kernel(group, node, operands[0], operands[1]), std::move(refs));
+    kir::Kernel kernel = kir::contract_kernel(group, node, operands[0], operands[1]);
+    if (const std::int64_t bytes = plan_contract(*kernel.contract, host_cpu_target()).shared_bytes) {
+      kernel.params.push_back({DType::u8, bytes, kir::Param::Access::temporary});
+    }
+    add_step(std::move(kernel), std::move(refs));
     if (rest.empty()) return;
     known.push_back(node);
     inputs.push_back(to);
@@ -177,7 +181,10 @@ class Lowering {
     }
     if (kernel.contract) {
       const ContractPlan how = plan_contract(*kernel.contract, host_cpu_target());
-      code.phases.push_back({phase_symbol("sheaf_" + key, 0), how.units, how.unit_ps, how.scratch_bytes});
+      for (int i = 0; i < std::ssize(how.phases); ++i) {
+        const ContractPlan::Phase& phase = how.phases[i];
+        code.phases.push_back({phase_symbol("sheaf_" + key, i), phase.units, phase.unit_ps, phase.scratch_bytes});
+      }
     }
     code.kir = std::make_shared<const kir::Kernel>(std::move(kernel));
     program_.kernels.push_back(std::move(code));

@@ -166,7 +166,7 @@ struct Kernel {
   std::string name;                  // op list; the key is the hash of the text
   std::vector<Param> params;
   std::vector<Phase> phases;         // run one after the other
-  std::optional<Contract> contract;  // then params are lhs, rhs, out and there are no phases: the emitter's own nest
+  std::optional<Contract> contract;  // then params are lhs, rhs, out and perhaps a temporary; no phases: the emitter's own nest
 };
 
 std::int64_t scratch_bytes(const Phase& phase);

@@ -1,5 +1,5 @@
-// The loops around the register tile. A unit is one block of the result; it is computed by one thread from beginning to
-// end, and units share nothing but the packed right operand that one call keeps from unit to unit.
+// The loops around the register tile. A unit is one block of the result, computed by one thread from beginning to end;
+// units share nothing but operands that an earlier phase has packed.
 #include "codegen/llvm/contract_emitter.h"
 
 #include "codegen/llvm/loops.h"
@@ -13,52 +13,66 @@ constexpr std::int64_t kPrefetchedTerms = 16;
 
 }  // namespace
 
-ContractEmitter::ContractEmitter(llvm::Function& function, const kir::Contract& contract, const CpuTarget& target)
-    : function_(function), target_(target), plan_(plan_contract(contract, target)),
-      b_(llvm::BasicBlock::Create(function.getContext(), "entry", &function)), scalar_(b_, target_) {}
+ContractEmitter::ContractEmitter(llvm::Function& function, const ContractPlan& plan, const CpuTarget& target)
+    : function_(function), target_(target), plan_(plan),
+      b_(llvm::BasicBlock::Create(function.getContext(), "entry", &function)), scalar_(b_, target_) {
+  lhs_ = parameter(plan_.is_swapped ? 1 : 0);
+  rhs_ = parameter(plan_.is_swapped ? 0 : 1);
+  out_ = parameter(2);
+}
 
 void ContractEmitter::emit() {
-  if (plan_.units == 0) {  // an empty result
+  const kir::Contract& c = plan_.contract;
+  if (plan_.is_empty()) {
     b_.CreateRetVoid();
     return;
   }
-  const kir::Contract& c = plan_.contract;
-  auto parameter = [&](int i) {
-    return b_.CreateLoad(b_.getPtrTy(), b_.CreateConstGEP1_64(b_.getPtrTy(), function_.getArg(0), i));
-  };
-  Value lhs = parameter(plan_.is_swapped ? 1 : 0), rhs = parameter(plan_.is_swapped ? 0 : 1), out = parameter(2);
   Value scratch = function_.getArg(3);
   packed_lhs_ = scratch;
   packed_rhs_ = b_.CreateConstGEP1_64(b_.getInt8Ty(), scratch, plan_.lhs_bytes);
   sums_ = b_.CreateConstGEP1_64(b_.getInt8Ty(), scratch, plan_.lhs_bytes + plan_.rhs_bytes);
-  rhs_key_ = emit_slot(b_, b_.getInt64Ty());
-  b_.CreateStore(constant(-1), rhs_key_);
 
   emit_loop(b_, function_.getArg(1), function_.getArg(2), 1, [&](Value unit) {
     Value row_block = b_.CreateURem(unit, constant(plan_.row_blocks));
-    Value rhs_key = b_.CreateUDiv(unit, constant(plan_.row_blocks));
-    Value column_block = b_.CreateURem(rhs_key, constant(plan_.column_blocks));
-    Value batch = b_.CreateUDiv(rhs_key, constant(plan_.column_blocks));
-    auto block = [&](Value index, std::int64_t size, std::int64_t blocks, std::int64_t total) {
-      Value first = b_.CreateMul(index, constant(size));
-      Value is_last = b_.CreateICmpEQ(index, constant(blocks - 1));
-      return Block{first, b_.CreateSelect(is_last, b_.CreateSub(constant(total), first), constant(size))};
-    };
-    const Block rows = block(row_block, plan_.block_rows, plan_.row_blocks, plan_.rows);
-    const Block columns = block(column_block, plan_.block_columns, plan_.column_blocks, plan_.columns);
-    auto base = [&](DType dtype, Value buffer, std::int64_t start, const Strides& strides) {
-      return element(dtype, buffer, b_.CreateAdd(constant(start), offset(c.batch.extents, strides, batch)));
-    };
-    Value a = base(c.lhs, lhs, c.lhs_offset, c.batch.lhs_strides);
-    Value b = base(c.rhs, rhs, c.rhs_offset, c.batch.rhs_strides);
-    Value to = base(c.out, out, c.out_offset, c.batch.out_strides);
+    Value columns_and_batch = b_.CreateUDiv(unit, constant(plan_.row_blocks));
+    Value column_block = b_.CreateURem(columns_and_batch, constant(plan_.column_blocks));
+    Value batch = b_.CreateUDiv(columns_and_batch, constant(plan_.column_blocks));
+    Value lhs = batch_of(c.lhs, lhs_, c.lhs_offset, c.batch.lhs_strides, batch);
+    Value rhs = batch_of(c.rhs, rhs_, c.rhs_offset, c.batch.rhs_strides, batch);
+    Value out = batch_of(c.out, out_, c.out_offset, c.batch.out_strides, batch);
     if (plan_.is_direct) {
-      emit_direct_unit(a, b, to, rows, columns);
-    } else {
-      emit_packed_unit(a, b, to, rows, columns, rhs_key);
+      emit_direct_unit(lhs, rhs, out, rows_of(row_block), columns_of(column_block));
+      return;
     }
+    if (plan_.shares_packing) {
+      packed_lhs_ = shared_block(true, b_.CreateAdd(b_.CreateMul(batch, constant(plan_.row_blocks)), row_block));
+      packed_rhs_ = shared_block(false, columns_and_batch);
+    }
+    emit_packed_unit(lhs, rhs, out, rows_of(row_block), columns_of(column_block));
   });
   b_.CreateRetVoid();
+}
+
+// Units: first the right operand's blocks, then the left one's; blocks of terms innermost.
+void ContractEmitter::emit_packing() {
+  emit_loop(b_, function_.getArg(1), function_.getArg(2), 1, [&](Value unit) {
+    Value rhs_units = constant(plan_.batches * plan_.column_blocks * plan_.term_blocks);
+    emit_if(b_, b_.CreateICmpSLT(unit, rhs_units), [&] { emit_packing_unit(unit, false); },
+            [&] { emit_packing_unit(b_.CreateSub(unit, rhs_units), true); });
+  });
+  b_.CreateRetVoid();
+}
+
+void ContractEmitter::emit_packing_unit(Value unit, bool is_lhs) {
+  const kir::Contract& c = plan_.contract;
+  Value term_block = b_.CreateURem(unit, constant(plan_.term_blocks));
+  Value block_and_batch = b_.CreateUDiv(unit, constant(plan_.term_blocks));
+  Value blocks = constant(is_lhs ? plan_.row_blocks : plan_.column_blocks);
+  Value block = b_.CreateURem(block_and_batch, blocks), batch = b_.CreateUDiv(block_and_batch, blocks);
+  Value from = is_lhs ? batch_of(c.lhs, lhs_, c.lhs_offset, c.batch.lhs_strides, batch)
+                      : batch_of(c.rhs, rhs_, c.rhs_offset, c.batch.rhs_strides, batch);
+  Value to = packed_block(shared_block(is_lhs, block_and_batch), term_block, is_lhs ? plan_.block_rows : plan_.block_columns);
+  pack(packing_of(is_lhs), from, to, is_lhs ? rows_of(block) : columns_of(block), terms_of(term_block));
 }
 
 // Tiles that would reach over the last row are moved up instead: the rows they share with the tile above are computed
@@ -100,42 +114,28 @@ void ContractEmitter::emit_direct_unit(Value lhs, Value rhs, Value out, Block ro
   });
 }
 
-ContractEmitter::Block ContractEmitter::terms_of(Value block) {
-  Value first = b_.CreateMul(block, constant(plan_.block_terms));
-  return {first, minimum(constant(plan_.block_terms), b_.CreateSub(constant(plan_.terms), first))};
-}
-
-void ContractEmitter::emit_packed_unit(Value lhs, Value rhs, Value out, Block rows, Block columns, Value rhs_key) {
-  const kir::Contract& c = plan_.contract;
+void ContractEmitter::emit_packed_unit(Value lhs, Value rhs, Value out, Block rows, Block columns) {
   tile_ = tile_function(function_.getName().str() + "_tile",
                         {.rows = plan_.tile_rows, .columns = plan_.tile_columns(), .lhs = plan_.computed,
                          .rhs = plan_.computed, .out = plan_.computed, .lhs_row_stride = 1,
                          .lhs_term_stride = plan_.tile_rows, .rhs_term_stride = plan_.tile_columns(),
                          .continues = plan_.term_blocks > 1});
-  const Packing pack_lhs{c.lhs, &c.m.extents, &c.m.lhs_strides, &c.k.lhs_strides, plan_.tile_rows};
-  const Packing pack_rhs{c.rhs, &c.n.extents, &c.n.rhs_strides, &c.k.rhs_strides, plan_.tile_columns()};
-  auto rhs_block = [&](Value block) {
-    return element(plan_.computed, packed_rhs_, b_.CreateMul(block, constant(plan_.block_terms * plan_.block_columns)));
-  };
-  if (plan_.keeps_rhs) {
-    emit_if(b_, b_.CreateICmpNE(b_.CreateLoad(b_.getInt64Ty(), rhs_key_), rhs_key), [&] {
-      emit_loop(b_, constant(0), constant(plan_.term_blocks), 1, [&](Value block) {
-        pack(pack_rhs, rhs, rhs_block(block), columns, terms_of(block));
-      });
-      b_.CreateStore(rhs_key, rhs_key_);
-    });
-  }
   emit_loop(b_, constant(0), constant(plan_.term_blocks), 1, [&](Value block) {
     const Block terms = terms_of(block);
-    Value b = plan_.keeps_rhs ? rhs_block(block) : packed_rhs_;
-    if (!plan_.keeps_rhs) pack(pack_rhs, rhs, b, columns, terms);
-    pack(pack_lhs, lhs, packed_lhs_, rows, terms);
+    Value a = packed_lhs_, b = packed_rhs_;
+    if (plan_.shares_packing) {
+      a = packed_block(a, block, plan_.block_rows);
+      b = packed_block(b, block, plan_.block_columns);
+    } else {
+      pack(packing_of(true), lhs, a, rows, terms);
+      pack(packing_of(false), rhs, b, columns, terms);
+    }
     Value is_first = b_.CreateICmpEQ(block, constant(0));
     // A panel of the right operand stays in L1 while the left one's panels stream past it from L2.
     emit_loop(b_, constant(0), columns.count, plan_.tile_columns(), [&](Value j) {
       Value rhs_panel = element(plan_.computed, b, b_.CreateMul(j, terms.count));
       emit_loop(b_, constant(0), rows.count, plan_.tile_rows, [&](Value i) {
-        Value lhs_panel = element(plan_.computed, packed_lhs_, b_.CreateMul(i, terms.count));
+        Value lhs_panel = element(plan_.computed, a, b_.CreateMul(i, terms.count));
         emit_packed_tile(lhs_panel, rhs_panel, out, i, j, rows, columns, terms.count, is_first);
       });
     });
@@ -207,6 +207,50 @@ void ContractEmitter::write_sums(Value out, Block rows, Block columns) {
     emit_loop(b_, constant(0), whole, lanes, [&](Value j) { copy(j, lanes); });
     if (lanes > 1) emit_loop(b_, whole, columns.count, 1, [&](Value j) { copy(j, 1); });
   });
+}
+
+llvm::Value* ContractEmitter::parameter(int index) {
+  return b_.CreateLoad(b_.getPtrTy(), b_.CreateConstGEP1_64(b_.getPtrTy(), function_.getArg(0), index));
+}
+
+llvm::Value* ContractEmitter::batch_of(DType dtype, Value buffer, std::int64_t start, const Strides& strides, Value batch) {
+  return element(dtype, buffer, b_.CreateAdd(constant(start), offset(plan_.contract.batch.extents, strides, batch)));
+}
+
+// One block of terms of a packed block of rows or columns, which holds them one after the other.
+llvm::Value* ContractEmitter::packed_block(Value packed, Value term_block, std::int64_t block_size) {
+  return element(plan_.computed, packed, b_.CreateMul(term_block, constant(plan_.block_terms * block_size)));
+}
+
+// Where all terms of a block of rows or columns lie in the shared temporary: all of the right operand, then the left.
+llvm::Value* ContractEmitter::shared_block(bool is_lhs, Value block) {
+  const std::int64_t rhs_count = plan_.batches * plan_.column_blocks * plan_.block_columns * plan_.terms;
+  Value first = b_.CreateMul(block, constant((is_lhs ? plan_.block_rows : plan_.block_columns) * plan_.terms));
+  return element(plan_.computed, parameter(3), b_.CreateAdd(first, constant(is_lhs ? rhs_count : 0)));
+}
+
+ContractEmitter::Packing ContractEmitter::packing_of(bool is_lhs) const {
+  const kir::Contract& c = plan_.contract;
+  if (is_lhs) return {c.lhs, &c.m.extents, &c.m.lhs_strides, &c.k.lhs_strides, plan_.tile_rows};
+  return {c.rhs, &c.n.extents, &c.n.rhs_strides, &c.k.rhs_strides, plan_.tile_columns()};
+}
+
+ContractEmitter::Block ContractEmitter::block_of(Value index, std::int64_t size, std::int64_t blocks, std::int64_t total) {
+  Value first = b_.CreateMul(index, constant(size));
+  Value is_last = b_.CreateICmpEQ(index, constant(blocks - 1));
+  return {first, b_.CreateSelect(is_last, b_.CreateSub(constant(total), first), constant(size))};
+}
+
+ContractEmitter::Block ContractEmitter::rows_of(Value block) {
+  return block_of(block, plan_.block_rows, plan_.row_blocks, plan_.rows);
+}
+
+ContractEmitter::Block ContractEmitter::columns_of(Value block) {
+  return block_of(block, plan_.block_columns, plan_.column_blocks, plan_.columns);
+}
+
+ContractEmitter::Block ContractEmitter::terms_of(Value block) {
+  return block_of(block, plan_.block_terms, plan_.term_blocks, plan_.terms);
 }
 
 // The offset in elements of the flat, row-major position `flat`.

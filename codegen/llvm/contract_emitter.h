@@ -14,9 +14,10 @@ namespace sheaf::codegen {
 
 class ContractEmitter {
  public:
-  ContractEmitter(llvm::Function& function, const kir::Contract& contract, const CpuTarget& target);
+  ContractEmitter(llvm::Function& function, const ContractPlan& plan, const CpuTarget& target);
 
-  void emit();
+  void emit_packing();  // the phase before the last, where packing is shared
+  void emit();          // the last phase
 
  private:
   using Value = llvm::Value*;
@@ -43,10 +44,19 @@ class ContractEmitter {
 
   // contract_emitter.cpp
   void emit_direct_unit(Value lhs, Value rhs, Value out, Block rows, Block columns);
-  void emit_packed_unit(Value lhs, Value rhs, Value out, Block rows, Block columns, Value rhs_key);
+  void emit_packed_unit(Value lhs, Value rhs, Value out, Block rows, Block columns);
+  void emit_packing_unit(Value block, bool is_lhs);
   void emit_packed_tile(Value a, Value b, Value out, Value i, Value j, Block rows, Block columns, Value terms, Value is_first);
   void copy_tile(Value from, Value from_stride, Value to, Value to_stride, Value rows, Value columns);
   void write_sums(Value out, Block rows, Block columns);
+  Value parameter(int index);
+  Value batch_of(DType dtype, Value buffer, std::int64_t start, const Strides& strides, Value batch);
+  Value packed_block(Value packed, Value term_block, std::int64_t block_size);
+  Value shared_block(bool is_lhs, Value block);
+  Packing packing_of(bool is_lhs) const;
+  Block block_of(Value index, std::int64_t size, std::int64_t blocks, std::int64_t total);
+  Block rows_of(Value block);
+  Block columns_of(Value block);
   Block terms_of(Value block);
   Value offset(const Strides& extents, const Strides& strides, Value flat);
   Value element(DType dtype, Value base, Value index);
@@ -74,14 +84,15 @@ class ContractEmitter {
 
   llvm::Function& function_;
   const CpuTarget& target_;
-  const ContractPlan plan_;
+  const ContractPlan& plan_;
   llvm::IRBuilder<> b_;
   ScalarEmitter scalar_;
 
   llvm::Function* tile_ = nullptr;
   llvm::Function* edge_tile_ = nullptr;    // direct: of the last columns
-  Value packed_lhs_ = nullptr, packed_rhs_ = nullptr, sums_ = nullptr;
-  Value rhs_key_ = nullptr;                // slot: which columns the packed right operand holds
+  Value lhs_ = nullptr, rhs_ = nullptr, out_ = nullptr;  // parameters; exchanged if the plan says so
+  Value packed_lhs_ = nullptr, packed_rhs_ = nullptr;    // of the current unit
+  Value sums_ = nullptr;
 };
 
 }  // namespace sheaf::codegen

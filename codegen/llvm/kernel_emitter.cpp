@@ -14,12 +14,21 @@ llvm::Function* declare_phase(llvm::Module& module, const std::string& symbol) {
   return llvm::Function::Create(type, llvm::Function::ExternalLinkage, symbol, module);
 }
 
+namespace {
+
+void emit_contract(llvm::Module& module, const CompileUnit& unit, const CpuTarget& target) {
+  const ContractPlan plan = plan_contract(*unit.kernel->contract, target);
+  int phase = 0;
+  auto next = [&] { return ContractEmitter(*declare_phase(module, phase_symbol(unit.symbol, phase++)), plan, target); };
+  if (plan.shares_packing) next().emit_packing();
+  next().emit();
+}
+
+}  // namespace
+
 void emit_kernel(llvm::Module& module, const CompileUnit& unit, const CpuTarget& target) {
   const kir::Kernel& kernel = *unit.kernel;
-  if (kernel.contract) {
-    ContractEmitter(*declare_phase(module, phase_symbol(unit.symbol, 0)), *kernel.contract, target).emit();
-    return;
-  }
+  if (kernel.contract) return emit_contract(module, unit, target);
   for (std::size_t i = 0; i < kernel.phases.size(); ++i) {
     llvm::Function* function = declare_phase(module, phase_symbol(unit.symbol, static_cast<int>(i)));
     PhaseEmitter(*function, kernel, kernel.phases[i], target).emit();

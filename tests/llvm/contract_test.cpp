@@ -75,7 +75,7 @@ std::string describe(const Problem& p, const CpuTarget& target) {
   const ContractPlan plan = plan_contract(p.contract, target);
   return std::string(name(p.contract.lhs)) + " -> " + std::string(name(p.contract.out)) + " b" +
          std::to_string(size_of(p.contract.batch)) + " m" + std::to_string(plan.rows) + " n" +
-         std::to_string(plan.columns) + " k" + std::to_string(plan.terms) + (plan.is_direct ? " direct" : " packed") +
+         std::to_string(plan.columns) + " k" + std::to_string(plan.terms) + (plan.is_direct ? " direct" : plan.shares_packing ? " packed once" : " packed") +
          (plan.is_swapped ? " swapped" : "") + " on " + target.cpu;
 }
 
@@ -95,13 +95,20 @@ void check(const Problem& p, const CpuTarget& target, std::mt19937& random) {
 
   const Compiled compiled(kernel, target);
   const ContractPlan plan = plan_contract(p.contract, target);
-  std::vector<std::byte> scratch(plan.scratch_bytes + 64, std::byte{0xff});
-  std::byte* aligned = scratch.data() + (64 - reinterpret_cast<std::uintptr_t>(scratch.data()) % 64);
-  buffers[2] = actual.data();
-  compiled.function(0)(buffers, 0, plan.units, aligned);
+  std::vector<std::byte> shared(plan.shared_bytes + 64);
+  auto run = [&](std::vector<std::byte>& out, bool by_unit_backwards) {
+    void* pointers[] = {lhs.data(), rhs.data(), out.data(), shared.data()};
+    for (int i = 0; i < std::ssize(plan.phases); ++i) {
+      std::vector<std::byte> scratch(plan.phases[i].scratch_bytes + 64, std::byte{0xff});
+      std::byte* aligned = scratch.data() + (64 - reinterpret_cast<std::uintptr_t>(scratch.data()) % 64);
+      const std::int64_t units = plan.phases[i].units;
+      if (!by_unit_backwards) compiled.function(i)(pointers, 0, units, aligned);
+      for (std::int64_t unit = units; by_unit_backwards && unit-- > 0;) compiled.function(i)(pointers, unit, unit + 1, aligned);
+    }
+  };
+  run(actual, false);
   CHECK(actual == expected);
-  buffers[2] = by_unit.data();
-  for (std::int64_t unit = plan.units; unit-- > 0;) compiled.function(0)(buffers, unit, unit + 1, aligned);
+  run(by_unit, true);
   CHECK(by_unit == expected);
 }
 

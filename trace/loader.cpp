@@ -11,17 +11,6 @@
 
 namespace sheaf {
 
-Array array(const HostArray& data, Loc loc) {
-  return detail::from_host(data.bytes.data(), data.dtype, data.dims, data.dtype, loc);
-}
-
-HostArray to_host(const Array& x, Loc loc) {
-  const ir::Type type = node_of(x, loc).type;
-  HostArray host{.dtype = type.dtype(), .dims = type.dims(), .bytes = std::vector<std::byte>(static_cast<std::size_t>(type.bytes()))};
-  check(buffer_of(x, type, loc)->to_host(host.bytes), loc);
-  return host;
-}
-
 struct Loader::Source {
   std::vector<std::byte> bytes;
   DType dtype;

@@ -12,8 +12,6 @@
 #include <cstdint>
 #include <cstring>
 #include <fstream>
-#include <functional>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -24,6 +22,7 @@
 #include "sheaf/error.h"
 #include "sheaf/source.h"
 #include "trace/file_reader.h"
+#include "trace/host_array.h"
 
 namespace sheaf {
 namespace {
@@ -198,12 +197,7 @@ void write_npy(const std::string& path, const HostArray& array, Loc loc) {
     throw TypeError(
         loc, fmt::format("write_npy: {}: .npy has no type for {}; convert to f32 first", path, name(array.dtype)));
   }
-  const std::int64_t bytes =
-      std::accumulate(array.dims.begin(), array.dims.end(), std::int64_t{size_bytes(array.dtype)}, std::multiplies<>());
-  if (bytes != static_cast<std::int64_t>(array.bytes.size())) {
-    throw ShapeError(loc, fmt::format("write_npy: {}: {}[{}] takes {} bytes, and the array holds {}", path,
-                                      name(array.dtype), fmt::join(array.dims, ", "), bytes, array.bytes.size()));
-  }
+  expect_full(array, "write_npy: " + path, loc);
   const char order = size_bytes(array.dtype) == 1 ? '|' : kHostIsBig ? '>' : '<';
   std::string header = fmt::format("{{'descr': '{}{}', 'fortran_order': False, 'shape': ({}{}), }}", order, type->descr,
                                    fmt::join(array.dims, ", "), array.dims.size() == 1 ? "," : "");

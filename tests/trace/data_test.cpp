@@ -282,3 +282,21 @@ TEST_CASE("write_npy refuses what the format cannot hold, and says why") {
                        ("train.cpp:9: write_npy: " + file.folder() + ": cannot be written: Is a directory").c_str(),
                        RuntimeError);
 }
+
+TEST_CASE("An Array goes to a file and comes back with the same dtype, shape and bits") {
+  const TempFile file;
+  for (const HostArray& a : {host<float>(f32, {2, 3}, {1, -0.0F, 3, 4, 5, 6}), host<std::uint16_t>(f16, {2}, {0x3C00, 0x7E01}),
+                             host<std::int64_t>(i64, {}, {-5}), host<float>(f32, {0, 4}, {}),
+                             host<std::uint8_t>(bool_, {3}, {1, 0, 1})}) {
+    const Array x = array(a);
+    CHECK(x.dtype() == a.dtype);
+    CHECK(x.shape() == a.dims);
+    write_npy(file.path(), to_host(x));
+    const HostArray back = read_npy(file.path());
+    CHECK(back.dtype == a.dtype);
+    CHECK(back.dims == a.dims);
+    CHECK(back.bytes == a.bytes);
+  }
+  CHECK_THROWS_WITH_AS(array(host<float>(f32, {2, 3}, {1, 2}), Loc{"train.cpp", 9}),
+                       "train.cpp:9: array: f32[2, 3] takes 24 bytes, and the array holds 8", ShapeError);
+}

@@ -4,21 +4,24 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <string>
 #include <vector>
 
-#include "sheaf/dtype.h"
-#include "sheaf/source.h"
+#include "sheaf/array.h"
 
 namespace sheaf {
 
 /// A dense row-major array in host memory, in the host's byte order.
 struct HostArray {
   DType dtype = f32;
-  std::vector<std::int64_t> dims{};  // empty: a scalar
+  Shape dims{};                    // empty: a scalar
   std::vector<std::byte> bytes{};  // exactly the product of dims times size_bytes(dtype)
 };
+
+/// What a file held, as an Array. Throws ShapeError when the bytes do not fill the dims.
+Array array(const HostArray& data, Loc loc = Loc::current());
+/// And back, for writing: the elements of a concrete array, once computed. Throws TracedBoolError while tracing.
+HostArray to_host(const Array& x, Loc loc = Loc::current());
 
 /// Reads an IDX file: u8, i8, i16, i32, f32 or f64 of any rank. Throws RuntimeError.
 HostArray read_idx(const std::string& path, Loc loc = Loc::current());

@@ -4,14 +4,9 @@
 
 #include <vector>
 
-#include "sheaf/data.h"
 #include "sheaf/ops.h"
 
 namespace sheaf {
-
-/// What a file held, as an Array; and back, for writing.
-Array array(const HostArray& data, Loc loc = Loc::current());
-HostArray to_host(const Array& x, Loc loc = Loc::current());
 
 struct LoaderOptions {
   std::int64_t batch = 128;

@@ -32,13 +32,17 @@ foreach(file IN LISTS refused)
   sheaf_test(must_not_compile/${name} full ${script} -D FILE=${file} -P ${tests}/must_not_compile_test.cmake)
 endforeach()
 
-if(EXISTS ${PROJECT_SOURCE_DIR}/trace/sheaf/sheaf.h)
-  sheaf_test(header_cost full ${script} -D WORK=${PROJECT_BINARY_DIR}/header_cost -P ${tests}/header_cost_test.cmake)
-endif()
-if(EXISTS ${PROJECT_SOURCE_DIR}/tests/consumer/first.cpp)
-  foreach(way IN ITEMS installed subdirectory)
-    sheaf_test(consumer/${way} full ${script} -D WAY=${way} -D BINARY=${PROJECT_BINARY_DIR}
-      -D WORK=${PROJECT_BINARY_DIR}/consumer-${way} -D FLAGS=${CMAKE_CXX_FLAGS} -D LAUNCHER=${CMAKE_CXX_COMPILER_LAUNCHER}
-      -P ${tests}/consumer/consumer_test.cmake)
+sheaf_test(header_cost full ${script} -D WORK=${PROJECT_BINARY_DIR}/header_cost -P ${tests}/header_cost_test.cmake)
+foreach(way IN ITEMS installed subdirectory)
+  sheaf_test(consumer/${way} full ${script} -D WAY=${way} -D BINARY=${PROJECT_BINARY_DIR}
+    -D WORK=${PROJECT_BINARY_DIR}/consumer-${way} -D BUILD_TYPE=${CMAKE_BUILD_TYPE} -D FLAGS=${CMAKE_CXX_FLAGS} -D LAUNCHER=${CMAKE_CXX_COMPILER_LAUNCHER}
+    -P ${tests}/consumer/consumer_test.cmake)
+endforeach()
+
+# Every sample checks its own result.
+if(SHEAF_SAMPLES)
+  foreach(source IN LISTS sample_sources)
+    cmake_path(GET source STEM name)
+    sheaf_test(samples/${name} full ${name})
   endforeach()
 endif()

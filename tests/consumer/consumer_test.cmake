@@ -1,7 +1,7 @@
 # Builds and runs the consumer project, in one of two ways (WAY):
 #   installed: Sheaf is installed from BINARY, the tree is then moved, and the consumer finds it at the new place;
 #   subdirectory: the consumer adds ROOT to its own build.
-# Both must print first.txt. Run as cmake -D WAY= -D ROOT= -D COMPILER= -D BINARY= -D WORK= -D FLAGS= -D LAUNCHER= -P
+# Both must print first.txt. Run as cmake -D WAY= -D ROOT= -D COMPILER= -D BINARY= -D WORK= -D BUILD_TYPE= -D FLAGS= -D LAUNCHER= -P
 # consumer_test.cmake.
 cmake_minimum_required(VERSION 3.25)
 
@@ -22,7 +22,7 @@ if(WAY STREQUAL installed)
 else()
   set(where -D SHEAF_SOURCE=${ROOT})
 endif()
-run(${CMAKE_COMMAND} -S ${ROOT}/tests/consumer -B ${WORK}/build -G Ninja -D CMAKE_BUILD_TYPE=Release
+run(${CMAKE_COMMAND} -S ${ROOT}/tests/consumer -B ${WORK}/build -G Ninja -D CMAKE_BUILD_TYPE=${BUILD_TYPE}
     -D CMAKE_CXX_COMPILER=${COMPILER} -D "CMAKE_CXX_FLAGS=${FLAGS}" -D CMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER} ${where})
 run(${CMAKE_COMMAND} --build ${WORK}/build --target first)
 run(${WORK}/build/first)

@@ -15,7 +15,7 @@ int main() {
     auto [error, g] = value_and_grad(loss)(line, x, y);
     return std::pair{Line{line.slope - 0.5 * g.slope, line.offset - 0.5 * g.offset}, error};
   });
-  std::pair<Line, Array> state{{0.0, 0.0}, 0.0};
+  std::pair<Line, Array> state{{zeros({}), zeros({})}, 0.0};
   for (int i = 0; i < 50; ++i) state = step(state.first, x, y);
   std::cout << "y = " << state.first.slope << " x + " << state.first.offset << ", programs: " << compiles(step) << "\n";
 }

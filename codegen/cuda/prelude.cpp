@@ -1,0 +1,247 @@
+// The prelude as a table, name to definition; later entries may call earlier ones. Inline PTX stands here and nowhere
+// else. Each definition states the meaning of its ScalarOp (ir/scalar.h), so that the bits equal the CPU's.
+#include "codegen/cuda/prelude.h"
+
+#include <fmt/format.h>
+
+#include <span>
+#include <vector>
+
+#include "ir/check.h"
+
+namespace sheaf::codegen {
+namespace {
+
+using ir::ScalarOp;
+
+struct Piece {
+  std::string_view name;
+  std::string_view definition;
+};
+
+constexpr Piece kPieces[] = {
+    {"sf_floor_div", R"(
+template <class T> __device__ T sf_floor_div(T a, T b) { T q = a / b; return a % b != 0 && a < 0 ? q - 1 : q; })"},
+    {"sf_floor_mod", R"(
+template <class T> __device__ T sf_floor_mod(T a, T b) { T r = a % b; return r < 0 ? r + b : r; })"},
+    {"sf_is_nan", R"(
+template <class T> __device__ bool sf_is_nan(T a) { return a != a; })"},
+    // NaN if either is NaN; the order of zeros is that of their signs.
+    {"sf_min", R"(
+__device__ float sf_min(float a, float b) { return a != a || b != b ? a + b : a == b ? __uint_as_float(__float_as_uint(a) | __float_as_uint(b)) : a < b ? a : b; }
+__device__ double sf_min(double a, double b) { return a != a || b != b ? a + b : a == b ? __longlong_as_double(__double_as_longlong(a) | __double_as_longlong(b)) : a < b ? a : b; }
+template <class T> __device__ T sf_min(T a, T b) { return a < b ? a : b; })"},
+    {"sf_max", R"(
+__device__ float sf_max(float a, float b) { return a != a || b != b ? a + b : a == b ? __uint_as_float(__float_as_uint(a) & __float_as_uint(b)) : a > b ? a : b; }
+__device__ double sf_max(double a, double b) { return a != a || b != b ? a + b : a == b ? __longlong_as_double(__double_as_longlong(a) & __double_as_longlong(b)) : a > b ? a : b; }
+template <class T> __device__ T sf_max(T a, T b) { return a > b ? a : b; })"},
+    // x / 0 has all bits set, the lowest integer by -1 is itself: nothing traps.
+    {"sf_div_signed", R"(
+template <class T> __device__ T sf_div_signed(T a, T b) { return b == 0 ? T(-1) : b == T(-1) ? T(0ull - (unsigned long long)a) : T(a / b); })"},
+    {"sf_div_unsigned", R"(
+template <class T> __device__ T sf_div_unsigned(T a, T b) { return b == 0 ? T(~T(0)) : T(a / b); })"},
+    {"sf_rem_signed", R"(
+template <class T> __device__ T sf_rem_signed(T a, T b) { return b == 0 ? a : b == T(-1) ? T(0) : T(a % b); })"},
+    {"sf_rem_unsigned", R"(
+template <class T> __device__ T sf_rem_unsigned(T a, T b) { return b == 0 ? a : T(a % b); })"},
+    // Shifts by the width or more leave nothing but the sign. The amount is compared as unsigned.
+    {"sf_shl", R"(
+template <int Bits, class T> __device__ T sf_shl(T a, unsigned long long by) { return by >= Bits ? T(0) : T((unsigned long long)a << by); })"},
+    {"sf_shr", R"(
+template <int Bits, class T> __device__ T sf_shr(T a, unsigned long long by) { return by >= Bits ? T(0) : T(a >> by); })"},
+    {"sf_sar", R"(
+template <int Bits, class T> __device__ T sf_sar(T a, unsigned long long by) { return T(a >> (by >= Bits ? Bits - 1 : by)); })"},
+    // NaN is 0; beyond the range is its end. `Lo` and `Past` are powers of two, exact in every float type.
+    {"sf_float_to_int", R"(
+template <class I, class F> __device__ I sf_float_to_int(F a, F lo, F past, I least, I most) { return a != a ? I(0) : a < lo ? least : a >= past ? most : I(a); })"},
+    {"sf_bf16_to_float", R"(
+__device__ float sf_bf16_to_float(unsigned short a) { return __uint_as_float((unsigned)a << 16); })"},
+    {"sf_float_to_bf16", R"(
+__device__ unsigned short sf_float_to_bf16(float a) { unsigned u = __float_as_uint(a); return a != a ? (unsigned short)(u >> 16 | 0x40) : (unsigned short)((u + 0x7fff + (u >> 16 & 1)) >> 16); })"},
+    {"sf_f16_to_float", R"(
+__device__ float sf_f16_to_float(unsigned short a) { float r; asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(a)); return r; })"},
+    {"sf_float_to_f16", R"(
+__device__ unsigned short sf_float_to_f16(float a) { unsigned short r; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(a)); return r; })"},
+    // To odd: the f32 keeps a sticky last bit, so that rounding it again rounds the f64 once.
+    {"sf_double_to_odd", R"(
+__device__ float sf_double_to_odd(double a) { float r = __double2float_rz(a); return a != a || (double)r == a ? r : __uint_as_float(__float_as_uint(r) | 1); })"},
+    {"sf_long_to_odd", R"(
+__device__ float sf_long_to_odd(sf_i64 a) { float r = __ll2float_rz(a); return (sf_i64)r == a ? r : __uint_as_float(__float_as_uint(r) | 1); }
+__device__ float sf_long_to_odd(sf_u64 a) { float r = __ull2float_rz(a); return (sf_u64)r == a ? r : __uint_as_float(__float_as_uint(r) | 1); })"},
+};
+
+std::string call(std::string_view function, std::span<const std::string> in) {
+  return fmt::format("{}({})", function, fmt::join(in, ", "));
+}
+
+bool is_half(DType t) { return t == DType::f16 || t == DType::bf16; }
+
+std::string shift(ScalarOp op, DType t, const std::string in[3]) {
+  const int bits = 8 * size_bytes(t);
+  const std::string_view name = op == ScalarOp::shl ? "sf_shl" : op == ScalarOp::shr_arith ? "sf_sar" : "sf_shr";
+  const std::string_view type = cuda_type(t);
+  // The operand in the signedness the shift is about, the amount as an unsigned number of the same width.
+  const std::string unsigned_type = fmt::format("sf_u{}", bits), signed_type = fmt::format("sf_i{}", bits);
+  return fmt::format("({}){}<{}>(({})({}), ({})({}))", type, name, bits,
+                     op == ScalarOp::shr_arith ? signed_type : unsigned_type, in[0], unsigned_type, in[1]);
+}
+
+std::string float_to_int(DType from, DType to, const std::string& a) {
+  const int bits = 8 * size_bytes(to) - (is_signed_int(to) ? 1 : 0);
+  const char* suffix = from == DType::f64 ? "" : "f";
+  const std::string past = fmt::format("0x1p{}{}", bits, suffix);
+  const std::string lo = is_signed_int(to) ? "-" + past : fmt::format("0x0p0{}", suffix);
+  const std::uint64_t most = bits == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << bits) - 1;
+  return fmt::format("sf_float_to_int<{}>({}, {}, {}, {}, {})", cuda_type(to), a, lo, past,
+                     cuda_constant(to, is_signed_int(to) ? most + 1 : 0), cuda_constant(to, most));
+}
+
+std::string convert(DType from, DType to, const std::string& a) {
+  if (is_half(from)) {
+    const std::string f = fmt::format("{}({})", from == DType::f16 ? "sf_f16_to_float" : "sf_bf16_to_float", a);
+    return to == DType::f32 ? f : convert(DType::f32, to, f);
+  }
+  if (is_bool(to)) return fmt::format("(({}) != 0)", a);
+  if (is_half(to)) {
+    // Through f32: exact from narrow integers; to odd from anything wider.
+    const std::string f = from == DType::f32                     ? a
+                          : from == DType::f64 || size_bytes(from) == 4 ? fmt::format("sf_double_to_odd((double)({}))", a)
+                          : size_bytes(from) == 8                       ? fmt::format("sf_long_to_odd({})", a)
+                                                                        : fmt::format("(float)({})", a);
+    return fmt::format("{}({})", to == DType::f16 ? "sf_float_to_f16" : "sf_float_to_bf16", f);
+  }
+  if (is_float(from) && is_int(to)) return float_to_int(from, to, a);
+  return fmt::format("({})({})", cuda_type(to), a);
+}
+
+std::string bitcast(DType from, DType to, const std::string& a) {
+  if (from == DType::f32 && size_bytes(to) == 4) return fmt::format("({})__float_as_uint({})", cuda_type(to), a);
+  if (from == DType::f64 && size_bytes(to) == 8) return fmt::format("({})__double_as_longlong({})", cuda_type(to), a);
+  if (to == DType::f32) return fmt::format("__uint_as_float((sf_u32)({}))", a);
+  if (to == DType::f64) return fmt::format("__longlong_as_double((sf_i64)({}))", a);
+  if (is_bool(to)) return fmt::format("(({}) != 0)", a);
+  return fmt::format("({})({})", cuda_type(to), a);
+}
+
+std::string infix(DType t, std::string_view op, const std::string in[3]) {
+  // C++ computes narrow integers as int: cut back. Signed overflow is undefined: add and multiply as unsigned.
+  if (!is_int(t)) return fmt::format("({} {} {})", in[0], op, in[1]);
+  const std::string_view wide = size_bytes(t) == 8 ? "sf_u64" : "sf_u32";
+  return fmt::format("({})(({})({}) {} ({})({}))", cuda_type(t), wide, in[0], op, wide, in[1]);
+}
+
+std::string float_op(ScalarOp op, DType t, const std::string in[3]) {
+  const bool is_f32 = t == DType::f32;
+  const auto one = [&](const char* f32_name, const char* f64_name) {
+    return fmt::format("{}({})", is_f32 ? f32_name : f64_name, in[0]);
+  };
+  switch (op) {
+    case ScalarOp::div: return fmt::format("({} / {})", in[0], in[1]);
+    case ScalarOp::rem: return fmt::format("{}({}, {})", is_f32 ? "fmodf" : "fmod", in[0], in[1]);
+    case ScalarOp::neg: return fmt::format("(-{})", in[0]);
+    case ScalarOp::abs: return one("fabsf", "fabs");
+    case ScalarOp::fma: return call(is_f32 ? "fmaf" : "fma", {in, 3});
+    case ScalarOp::sqrt: return one("__fsqrt_rn", "__dsqrt_rn");
+    case ScalarOp::floor: return one("floorf", "floor");
+    case ScalarOp::ceil: return one("ceilf", "ceil");
+    case ScalarOp::trunc: return one("truncf", "trunc");
+    case ScalarOp::round_even: return one("rintf", "rint");
+    default: SHEAF_CHECK(false, std::string(name(op)) + " of floats"); return "";
+  }
+}
+
+std::string int_op(ScalarOp op, DType t, const std::string in[3]) {
+  const bool is_signed = is_signed_int(t);
+  switch (op) {
+    case ScalarOp::div: return call(is_signed ? "sf_div_signed" : "sf_div_unsigned", {in, 2});
+    case ScalarOp::rem: return call(is_signed ? "sf_rem_signed" : "sf_rem_unsigned", {in, 2});
+    case ScalarOp::neg: return fmt::format("({})(0ull - (sf_u64)({}))", cuda_type(t), in[0]);
+    case ScalarOp::abs:
+      return is_signed ? fmt::format("({} < 0 ? ({})(0ull - (sf_u64)({})) : {})", in[0], cuda_type(t), in[0], in[0]) : in[0];
+    case ScalarOp::not_: return fmt::format("({})(~{})", cuda_type(t), in[0]);
+    case ScalarOp::shl:
+    case ScalarOp::shr_arith:
+    case ScalarOp::shr_logical: return shift(op, t, in);
+    case ScalarOp::mul_hi: return call(size_bytes(t) == 8 ? "__umul64hi" : "__umulhi", {in, 2});
+    case ScalarOp::clz:
+      if (size_bytes(t) == 8) return fmt::format("({})__clzll((sf_i64)({}))", cuda_type(t), in[0]);
+      return fmt::format("({})(__clz((int)(sf_u{})({})) - {})", cuda_type(t), 8 * size_bytes(t), in[0], 32 - 8 * size_bytes(t));
+    case ScalarOp::popcount:
+      return fmt::format("({}){}((sf_u{})({}))", cuda_type(t), size_bytes(t) == 8 ? "__popcll" : "__popc", 8 * size_bytes(t), in[0]);
+    default: SHEAF_CHECK(false, std::string(name(op)) + " of integers"); return "";
+  }
+}
+
+}  // namespace
+
+std::string_view cuda_type(DType t) {
+  switch (t) {
+    case DType::bool_: return "bool";
+    case DType::i8: return "sf_i8";
+    case DType::i16: return "sf_i16";
+    case DType::i32: return "sf_i32";
+    case DType::i64: return "sf_i64";
+    case DType::u8: case DType::f8e4m3: case DType::f8e5m2: return "sf_u8";
+    case DType::u16: case DType::f16: case DType::bf16: return "sf_u16";
+    case DType::u32: return "sf_u32";
+    case DType::u64: return "sf_u64";
+    case DType::f32: return "float";
+    case DType::f64: return "double";
+    case DType::c64: case DType::c128: case DType::token: break;
+  }
+  SHEAF_CHECK(false, std::string(name(t)));
+  return "";
+}
+
+std::string_view cuda_memory_type(DType t) { return is_bool(t) ? "sf_u8" : cuda_type(t); }
+
+std::string cuda_constant(DType t, std::uint64_t bits) {
+  if (t == DType::f32) return fmt::format("__uint_as_float(0x{:x}u)", bits);
+  if (t == DType::f64) return fmt::format("__longlong_as_double(0x{:x}ll)", bits);
+  if (is_bool(t)) return bits ? "true" : "false";
+  return fmt::format("({})0x{:x}ull", cuda_type(t), bits);
+}
+
+std::string cuda_expression(ScalarOp op, DType in_dtype, DType out, const std::string in[3]) {
+  switch (op) {
+    case ScalarOp::convert: return convert(in_dtype, out, in[0]);
+    case ScalarOp::bitcast: return bitcast(in_dtype, out, in[0]);
+    case ScalarOp::select: return fmt::format("({} ? {} : {})", in[0], in[1], in[2]);
+    case ScalarOp::eq: return fmt::format("({} == {})", in[0], in[1]);
+    case ScalarOp::ne: return fmt::format("({} != {})", in[0], in[1]);
+    case ScalarOp::lt: return fmt::format("({} < {})", in[0], in[1]);
+    case ScalarOp::le: return fmt::format("({} <= {})", in[0], in[1]);
+    case ScalarOp::gt: return fmt::format("({} > {})", in[0], in[1]);
+    case ScalarOp::ge: return fmt::format("({} >= {})", in[0], in[1]);
+    case ScalarOp::add: return infix(in_dtype, "+", in);
+    case ScalarOp::sub: return infix(in_dtype, "-", in);
+    case ScalarOp::mul: return infix(in_dtype, "*", in);
+    case ScalarOp::and_: return infix(in_dtype, "&", in);
+    case ScalarOp::or_: return infix(in_dtype, "|", in);
+    case ScalarOp::xor_: return infix(in_dtype, "^", in);
+    case ScalarOp::min: return call("sf_min", {in, 2});
+    case ScalarOp::max: return call("sf_max", {in, 2});
+    default: break;
+  }
+  if (is_bool(in_dtype) && op == ScalarOp::not_) return fmt::format("(!{})", in[0]);
+  return is_float(in_dtype) ? float_op(op, in_dtype, in) : int_op(op, in_dtype, in);
+}
+
+std::string cuda_prelude_for(std::string_view text) {
+  std::vector<bool> is_used(std::size(kPieces), false);
+  std::string seen(text);
+  for (std::size_t i = std::size(kPieces); i-- > 0;) {
+    if (seen.find(kPieces[i].name) == std::string::npos) continue;
+    is_used[i] = true;
+    seen += kPieces[i].definition;
+  }
+  std::string out =
+      "typedef signed char sf_i8; typedef short sf_i16; typedef int sf_i32; typedef long long sf_i64;\n"
+      "typedef unsigned char sf_u8; typedef unsigned short sf_u16; typedef unsigned sf_u32; typedef unsigned long long sf_u64;";
+  for (std::size_t i = 0; i < std::size(kPieces); ++i) {
+    if (is_used[i]) out += kPieces[i].definition;
+  }
+  return out + "\n";
+}
+
+}  // namespace sheaf::codegen

@@ -1,0 +1,25 @@
+// The functions that generated CUDA text may call beyond arithmetic operators: ScalarOps whose C++ operator traps, is
+// undefined somewhere, or does not exist. A text carries only those it names.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "ir/scalar.h"
+
+namespace sheaf::codegen {
+
+/// The C++ type of a value in registers, and in memory.
+std::string_view cuda_type(DType t);
+std::string_view cuda_memory_type(DType t);
+
+/// `op` applied to operand texts `in`, as one expression. `in_dtype` as for ir::eval_op.
+std::string cuda_expression(ir::ScalarOp op, DType in_dtype, DType out, const std::string in[3]);
+
+/// A literal with exactly these bits.
+std::string cuda_constant(DType t, std::uint64_t bits);
+
+/// The definitions of all prelude functions that `text` names, in an order that compiles.
+std::string cuda_prelude_for(std::string_view text);
+
+}  // namespace sheaf::codegen

@@ -129,15 +129,16 @@ class PhasePrinter {
   }
 
   bool all_narrow(Index index) const {
-    const kir::Range r = phase_.indices.range(index);
-    std::int64_t magnitude = std::abs(phase_.indices.offset(index));  // of partial sums, in whatever order
-    for (const kir::Term& t : phase_.indices.terms(index)) {
-      const Atom& a = phase_.indices.atom(t.atom);
-      if (a.kind == Atom::Kind::value || (a.operand.node >= 0 && !all_narrow(a.operand))) return false;
-      const kir::Range of_atom = phase_.indices.range(index);
-      magnitude = std::max(magnitude, std::max(std::abs(of_atom.lo), std::abs(of_atom.hi)));
+    const kir::IndexPool& pool = phase_.indices;
+    std::int64_t magnitude = std::abs(pool.offset(index));  // of partial sums, in whatever order
+    for (const kir::Term& t : pool.terms(index)) {
+      const Atom& a = pool.atom(t.atom);
+      // Values are i64 in the text, and so is what is computed from them.
+      if (a.operand.node >= 0 && !all_narrow(a.operand)) return false;
+      const kir::Range r = pool.atom_range(t.atom);
+      magnitude += std::abs(t.coefficient) * std::max(std::abs(r.lo), std::abs(r.hi));
     }
-    return r.lo >= INT32_MIN / 2 && r.hi <= INT32_MAX / 2 && magnitude <= INT32_MAX / 2;
+    return magnitude <= INT32_MAX;
   }
 
   bool all_narrow(const Block& block) const {

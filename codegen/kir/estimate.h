@@ -8,8 +8,4 @@ namespace sheaf::kir {
 
 std::int64_t estimate_unit_ps(const Phase& phase);
 
-/// Work below this runs on the caller alone; units aim at half of it.
-inline constexpr std::int64_t kSerialPs = 8'000'000;
-inline constexpr std::int64_t kUnitPs = 4'000'000;
-
 }  // namespace sheaf::kir

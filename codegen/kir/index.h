@@ -62,6 +62,7 @@ class IndexPool {
   std::int64_t offset(Index a) const { return sums_[a.node].offset; }
   Range range(Index a) const { return sums_[a.node].range; }
   const Atom& atom(int id) const { return atoms_[id]; }
+  Range atom_range(int id) const { return atom_ranges_[id]; }
   bool is_constant(Index a) const { return terms(a).empty(); }
 
   bool depends_on(Index a, AxisId axis) const;

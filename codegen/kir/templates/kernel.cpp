@@ -12,8 +12,8 @@ namespace low = ir::lowering;
 
 class GroupCompiler {
  public:
-  GroupCompiler(const Group& group, const std::vector<std::int64_t>& in_place)
-      : g_(group), k_(group, in_place), is_done_(group.results.size(), false) {}
+  GroupCompiler(const Group& group, const std::vector<std::int64_t>& in_place, const Schedule& schedule)
+      : g_(group), k_(group, in_place, schedule), is_done_(group.results.size(), false) {}
 
   Kernel compile(const std::string& name) {
     std::vector<Target> results;
@@ -76,8 +76,9 @@ class GroupCompiler {
 
 }  // namespace
 
-Kernel build_kernel(const Group& group, const std::string& name, const std::vector<std::int64_t>& in_place) {
-  return GroupCompiler(group, in_place).compile(name);
+Kernel build_kernel(const Group& group, const std::string& name, const std::vector<std::int64_t>& in_place,
+                    const Schedule& schedule) {
+  return GroupCompiler(group, in_place, schedule).compile(name);
 }
 
 }  // namespace sheaf::kir

@@ -141,8 +141,11 @@ int transposed_loop(const Phase& phase, std::size_t num_loops) {
   return -1;
 }
 
-void choose_blocks(std::vector<Loop>& loops, double element_ps, double total_ps) {
-  std::int64_t wanted = total_ps <= kSerialPs ? INT64_MAX : static_cast<std::int64_t>(kUnitPs / std::max(element_ps, 1.0));
+void choose_blocks(const Schedule& schedule, std::vector<Loop>& loops, double element_ps, double total_ps) {
+  const bool is_serial = total_ps <= static_cast<double>(schedule.serial_ps);
+  std::int64_t wanted =
+      is_serial ? INT64_MAX
+                : static_cast<std::int64_t>(static_cast<double>(schedule.unit_ps) / std::max(element_ps, 1.0));
   wanted = std::max<std::int64_t>(wanted, 256);
   for (std::size_t i = loops.size(); i-- > 0;) {
     Loop& l = loops[i];
@@ -212,7 +215,7 @@ void map_template(KernelBuilder& k, const std::vector<Target>& targets) {
   widen_innermost(loops);
   const Phase plan = sketch(k, targets, loops);
   const auto total_ps = static_cast<double>(estimate_unit_ps(plan));
-  choose_blocks(loops, total_ps / static_cast<double>(count), total_ps);
+  choose_blocks(k.schedule(), loops, total_ps / static_cast<double>(count), total_ps);
   if (const int other = transposed_loop(plan, loops.size()); other >= 0) {
     for (std::size_t i = 0; i < loops.size(); ++i) loops[i].block = 1;
     loops[other].block = std::min(kTile, loops[other].extent);

@@ -13,8 +13,6 @@ namespace low = ir::lowering;
 
 /// A longer row leaves the second-level cache between its passes, and its scratch grows too large for a thread.
 constexpr std::int64_t kLongestRow = 1 << 18;
-/// With fewer rows than this, a row of several leaves is better split over the threads.
-constexpr std::int64_t kManyRows = 64;
 /// An operand of this many scalar ops is stored rather than computed twice.
 constexpr std::size_t kWorthStoring = 6;
 
@@ -27,7 +25,7 @@ struct RowForm {
   std::int64_t rows = 1, length = 1;
 };
 
-std::optional<RowForm> row_form(const Group& g) {
+std::optional<RowForm> row_form(const Group& g, std::int64_t many_rows) {
   RowForm form;
   std::vector<std::int64_t> reduced;
   for (int node = g.num_inputs; node < static_cast<int>(g.nodes.size()); ++node) {
@@ -54,7 +52,7 @@ std::optional<RowForm> row_form(const Group& g) {
   form.rows = num_elements(form.kept);
   form.length = num_elements(form.row);
   if (form.rows == 0 || form.length > kLongestRow) return std::nullopt;
-  if (count_leaves(form.length) > 1 && form.rows < kManyRows) return std::nullopt;
+  if (count_leaves(form.length) > 1 && form.rows < many_rows) return std::nullopt;
   return form;
 }
 
@@ -189,14 +187,14 @@ class RowTemplate {
 }  // namespace
 
 bool row_template(KernelBuilder& k, const std::vector<Target>& results) {
-  const std::optional<RowForm> form = row_form(k.group());
+  const std::optional<RowForm> form = row_form(k.group(), k.schedule().many_rows);
   if (!form) return false;
   RowTemplate rows(k, *form, results);
   if (!rows.fits()) return false;
   PhaseBuilder sketch = k.begin_phase(form->rows);
   if (!rows.emit(sketch, sketch.unit())) return false;
   const auto row_ps = static_cast<double>(estimate_unit_ps(KernelBuilder::sketch(sketch)));
-  const Blocking blocking = choose_blocking(form->rows, row_ps);
+  const Blocking blocking = choose_blocking(k.schedule(), form->rows, row_ps);
   PhaseBuilder b = k.begin_phase(blocking.units());
   bool is_ok = true;
   for_each_item(b, blocking, b.unit(), "o", [&](Index row) { is_ok &= rows.emit(b, row); });

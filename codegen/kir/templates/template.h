@@ -13,6 +13,17 @@
 
 namespace sheaf::kir {
 
+/// How a target wants its work cut; times are those of estimate.h.
+struct Schedule {
+  std::int64_t serial_ps;   // a phase of less work is one unit
+  std::int64_t unit_ps;     // what a unit should take
+  std::int64_t many_rows;   // with this many results, no single reduction needs to be split over units
+};
+/// A CPU thread takes chunks of about 4 us, and the caller alone does what takes less than twice that.
+inline constexpr Schedule kCpuSchedule{8'000'000, 4'000'000, 64};
+/// A block of threads does about two thousand simple elements; a GPU holds thousands of blocks.
+inline constexpr Schedule kCudaSchedule{0, 200'000, 2048};
+
 /// A node and the buffer its value goes to.
 struct Target {
   int node = -1;
@@ -23,8 +34,9 @@ class KernelBuilder {
  public:
   /// Parameters: the group's inputs, its results, then the temporaries as they are added. `in_place[j]` is the input
   /// whose buffer result j shares, or -1.
-  KernelBuilder(const Group& group, const std::vector<std::int64_t>& in_place);
+  KernelBuilder(const Group& group, const std::vector<std::int64_t>& in_place, const Schedule& schedule);
 
+  const Schedule& schedule() const { return schedule_; }
   const Group& group() const { return group_; }
   BufferId output(int result) const { return group_.num_inputs + result; }
   std::int64_t in_place(int result) const { return in_place_[result]; }
@@ -40,6 +52,7 @@ class KernelBuilder {
  private:
   const Group& group_;
   std::vector<std::int64_t> in_place_;
+  Schedule schedule_;
   Kernel kernel_;
   std::vector<int> params_at_phase_;  // how many there were when the phase was built: its scratch ids start there
 };
@@ -50,8 +63,8 @@ struct Blocking {
   std::int64_t count = 1, block = 1;
   std::int64_t units() const { return (count + block - 1) / block; }
 };
-/// Blocks that take about kUnitPs, or one block if everything takes less than kSerialPs.
-Blocking choose_blocking(std::int64_t count, double item_ps);
+/// Blocks that take about unit_ps, or one block if everything takes less than serial_ps.
+Blocking choose_blocking(const Schedule& schedule, std::int64_t count, double item_ps);
 void for_each_item(PhaseBuilder& b, const Blocking& blocking, Index unit, const std::string& name,
                    const std::function<void(Index item)>& body);
 
@@ -66,6 +79,7 @@ void scatter_template(KernelBuilder& k, Target target, bool is_in_place);
 bool row_template(KernelBuilder& k, const std::vector<Target>& results);
 
 /// The whole group: row_template where it fits, else the heroes one after the other and a map of the rest.
-Kernel build_kernel(const Group& group, const std::string& name, const std::vector<std::int64_t>& in_place);
+Kernel build_kernel(const Group& group, const std::string& name, const std::vector<std::int64_t>& in_place,
+                    const Schedule& schedule = kCpuSchedule);
 
 }  // namespace sheaf::kir

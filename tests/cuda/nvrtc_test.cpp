@@ -1,0 +1,146 @@
+// Generated CUDA text through the real NVRTC, for every architecture it knows of those we name. Where there is no NVRTC
+// the texts are still made, and the test says how many compilations it skipped.
+#include "codegen/cuda/nvrtc.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstdio>
+
+#include "codegen/cuda/emit.h"
+#include "codegen/kir/build.h"
+#include "codegen/kir/templates/template.h"
+#include "codegen/kir/verify.h"
+#include "tests/kir/group_maker.h"
+
+using namespace sheaf;
+using namespace sheaf::kir;
+using ir::ScalarOp;
+
+namespace {
+
+constexpr const char* kArchitectures[] = {"sm_80", "sm_90a", "sm_100", "sm_120"};
+
+Group chain(DType t) {
+  GroupMaker m;
+  const Shape dims{1000, 777};
+  const int x = m.input(t, dims), bias = m.input(t, {777});
+  const int sum = m.map(ScalarOp::add, {x, m.broadcast(bias, {1}, dims)}, dims);
+  m.group.results = {m.map(*ir::scalar_function("exp", t), {m.map(ScalarOp::max, {sum, x}, dims)}, dims)};
+  return m.group;
+}
+
+Group transpose() {
+  GroupMaker m;
+  const int x = m.input(DType::f32, {1000, 500});
+  m.group.results = {m.broadcast(x, {1, 0}, {500, 1000})};
+  return m.group;
+}
+
+Group sum(const Shape& dims, const std::vector<std::int64_t>& over, DType t) {
+  GroupMaker m;
+  m.group.results = {m.reduce(ir::ReduceKind::sum, m.input(t, dims), over)};
+  return m.group;
+}
+
+Group argmax() {
+  GroupMaker m;
+  m.group.results = {m.node(ir::lowering::ArgReduce{true, 1}, {m.input(DType::f32, {300, 1000})}, DType::i32, {300})};
+  return m.group;
+}
+
+/// One kernel that names every op of every dtype, over one element each.
+Kernel all_ops() {
+  Kernel k{.name = "all_ops", .params = {}, .phases = {}, .contract = {}};
+  const DType types[] = {DType::bool_, DType::i8, DType::i16, DType::i32, DType::i64, DType::u8, DType::u16,
+                         DType::u32, DType::u64, DType::f16, DType::bf16, DType::f32, DType::f64};
+  for (DType t : types) k.params.push_back({t, 3, Param::Access::read});
+  for (DType t : types) k.params.push_back({t, 1000, Param::Access::write});
+  PhaseBuilder b(k.params, 1);
+  std::vector<std::int64_t> used(std::size(types), 0);
+  const auto keep = [&](ValueId v) {
+    const auto t = static_cast<std::size_t>(std::find(std::begin(types), std::end(types), b.dtype(v)) - types);
+    b.store(static_cast<BufferId>(std::size(types) + t), b.indices().constant(used[t]++), v);
+  };
+  for (std::size_t i = 0; i < std::size(types); ++i) {
+    ValueId in[3];
+    for (std::int64_t n = 0; n < 3; ++n) in[n] = b.load(static_cast<BufferId>(i), b.indices().constant(n));
+    for (DType to : types) keep(b.convert(in[0], to));
+    const DType t = types[i];
+    if (t == DType::f16 || t == DType::bf16) continue;
+    if (!is_bool(t)) keep(b.bitcast(in[0], is_float(t) ? (size_bytes(t) == 4 ? DType::u32 : DType::i64)
+                                         : size_bytes(t) == 4 ? DType::f32 : size_bytes(t) == 8 ? DType::f64 : DType::i8));
+    for (int code = static_cast<int>(ScalarOp::add); code < static_cast<int>(ScalarOp::select); ++code) {
+      const auto op = static_cast<ScalarOp>(code);
+      const bool is_float_only = op >= ScalarOp::fma && op <= ScalarOp::round_even;
+      const bool is_bits = op >= ScalarOp::and_ && op <= ScalarOp::popcount;
+      const bool is_logic = op >= ScalarOp::and_ && op <= ScalarOp::not_;
+      const bool is_comparison = op >= ScalarOp::eq && op <= ScalarOp::ge;
+      if (is_bool(t) ? !is_logic && !is_comparison : is_float(t) ? is_bits : is_float_only) continue;
+      if (op == ScalarOp::mul_hi && t != DType::u32 && t != DType::u64) continue;
+      keep(b.op(op, in[0], ir::arity(op) > 1 ? in[1] : -1, ir::arity(op) > 2 ? in[2] : -1));
+    }
+    keep(b.op(ScalarOp::select, b.load(0, b.indices().constant(0)), in[0], in[1]));
+  }
+  k.phases.push_back(b.finish(1000));
+  return k;
+}
+
+std::vector<Kernel> kernels() {
+  const auto built = [](const Group& g) { return build_kernel(g, "k", {}, kCudaSchedule); };
+  std::vector<Kernel> all = {all_ops(), built(transpose()), built(argmax()), built(softmax({500, 1000}, DType::f32)),
+                             built(softmax({64, 3, 50}, DType::bf16))};
+  for (DType t : {DType::f32, DType::f16, DType::bf16, DType::f64}) {
+    all.push_back(built(chain(t)));
+    all.push_back(built(sum({1'000'000}, {0}, t)));
+  }
+  all.push_back(built(sum({300, 1000}, {0}, DType::f32)));
+  all.push_back(built(sum({20000, 300}, {0}, DType::i32)));
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("generated texts compile for every architecture") {
+  const auto nvrtc = codegen::Nvrtc::load();
+  int skipped = 0;
+  int number = 0;
+  for (const Kernel& k : kernels()) {
+    REQUIRE(verify(k).ToString() == "OK");
+    const std::string symbol = "sheaf_k" + std::to_string(number++);
+    const auto text = codegen::emit_cuda(k, symbol);
+    REQUIRE(text.status().ToString() == "OK");
+    CHECK(text->launches.size() == k.phases.size());
+    for (const char* architecture : kArchitectures) {
+      if (!nvrtc.ok() || !(*nvrtc)->supports(architecture)) {
+        ++skipped;
+        continue;
+      }
+      const auto code = (*nvrtc)->compile(text->text, symbol, architecture);
+      CAPTURE(text->text);
+      REQUIRE(code.status().ToString() == "OK");
+      CHECK(code->size() > 100);
+    }
+  }
+  if (skipped > 0) std::printf("cuda: %d compilations skipped (%s)\n", skipped, nvrtc.status().ToString().c_str());
+}
+
+TEST_CASE("a map's text reads like the loop it is") {
+  GroupMaker m;
+  const int x = m.input(DType::f32, {1000}), y = m.input(DType::f32, {1000});
+  m.group.results = {m.map(ScalarOp::add, {x, y}, {1000})};
+  const auto text = codegen::emit_cuda(build_kernel(m.group, "add", {}), "sheaf_add");
+  REQUIRE(text.status().ToString() == "OK");
+  const std::string body = text->text.substr(text->text.find("extern"));
+  CHECK(body ==
+        "extern \"C\" __global__ void __launch_bounds__(256) sheaf_add_0(const float* __restrict__ p0, const float* "
+        "__restrict__ p1, float* p2) {\n"
+        "  const sf_i32 a0 = blockIdx.x;\n"
+        "  for (sf_i32 a1 = threadIdx.x; a1 < 1000; a1 += 256) {\n"
+        "    const float v0 = p0[a1];\n"
+        "    const float v1 = p1[a1];\n"
+        "    const float v2 = (v0 + v1);\n"
+        "    p2[a1] = v2;\n"
+        "  }\n"
+        "}\n");
+}

@@ -69,7 +69,8 @@ Kernel all_ops() {
     const DType t = types[i];
     if (t == DType::f16 || t == DType::bf16) continue;
     if (!is_bool(t)) keep(b.bitcast(in[0], is_float(t) ? (size_bytes(t) == 4 ? DType::u32 : DType::i64)
-                                         : size_bytes(t) == 4 ? DType::f32 : size_bytes(t) == 8 ? DType::f64 : DType::i8));
+                                         : size_bytes(t) == 4 ? DType::f32 : size_bytes(t) == 8 ? DType::f64
+                                                                         : size_bytes(t) == 2 ? DType::f16 : DType::i8));
     for (int code = static_cast<int>(ScalarOp::add); code < static_cast<int>(ScalarOp::select); ++code) {
       const auto op = static_cast<ScalarOp>(code);
       const bool is_float_only = op >= ScalarOp::fma && op <= ScalarOp::round_even;

@@ -1,0 +1,160 @@
+// Loops that vectorise: no branches, no calls, and reductions written with 64 partial results, since floating-point sums
+// may not be reordered by the compiler. Accuracy: exp 1 ulp (Cephes), tanh 4 ulp (the rational of Eigen and XLA).
+#include "by_hand.h"
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "team.h"
+
+namespace bench {
+namespace {
+
+constexpr std::size_t lanes = 64;
+
+inline float exp_of(float x) {
+  x = x < -87.3f ? -87.3f : x;
+  x = x > 88.0f ? 88.0f : x;
+  constexpr float round_to_int = 12582912.0f;  // 1.5 * 2^23
+  const float n = (x * 1.44269504f + round_to_int) - round_to_int;
+  const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+  float p = 1.9875691500e-4f;
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * r * r + r + 1.0f;
+  return p * std::bit_cast<float>((static_cast<std::int32_t>(n) + 127) << 23);
+}
+
+inline float tanh_of(float x) {
+  float c = x < -7.90531110763549805f ? -7.90531110763549805f : x;
+  c = c > 7.90531110763549805f ? 7.90531110763549805f : c;
+  const float s = c * c;
+  float p = -2.76076847742355e-16f;
+  p = p * s + 2.00018790482477e-13f;
+  p = p * s + -8.60467152213735e-11f;
+  p = p * s + 5.12229709037114e-08f;
+  p = p * s + 1.48572235717979e-05f;
+  p = p * s + 6.37261928875436e-04f;
+  p = p * s + 4.89352455891786e-03f;
+  float q = 1.19825839466702e-06f;
+  q = q * s + 1.18534705686654e-04f;
+  q = q * s + 2.26843463243900e-03f;
+  q = q * s + 4.89352518554385e-03f;
+  const float t = c * p / q;
+  return std::fabs(x) < 0.0004f ? x : t;
+}
+
+void softmax_row(const float* __restrict x, std::size_t n, float* __restrict out) {
+  float top[lanes], total[lanes] = {};
+  for (std::size_t k = 0; k < lanes; ++k) top[k] = x[k];
+  for (std::size_t j = lanes; j < n; j += lanes)
+    for (std::size_t k = 0; k < lanes; ++k) top[k] = x[j + k] > top[k] ? x[j + k] : top[k];
+  float largest = top[0];
+  for (float v : top) largest = v > largest ? v : largest;
+
+  for (std::size_t j = 0; j < n; j += lanes)
+    for (std::size_t k = 0; k < lanes; ++k) {
+      const float e = exp_of(x[j + k] - largest);
+      out[j + k] = e;
+      total[k] += e;
+    }
+  float sum = 0;
+  for (float v : total) sum += v;
+  const float scale = 1.0f / sum;
+  for (std::size_t j = 0; j < n; ++j) out[j] *= scale;
+}
+
+}  // namespace
+
+void copy(const Floats& x, Floats& out) {
+  Team::global().for_chunks(x.size(), 1024, [&](std::size_t begin, std::size_t end) {
+    std::memcpy(out.data() + begin, x.data() + begin, (end - begin) * sizeof(float));
+  });
+}
+
+void transcendental_chain(const Floats& x, const Floats& y, Floats& out) {
+  Team::global().for_chunks(x.size(), 1024, [&](std::size_t begin, std::size_t end) {
+    const float* __restrict a = x.data();
+    const float* __restrict b = y.data();
+    float* __restrict c = out.data();
+    for (std::size_t i = begin; i < end; ++i) {
+      const float t = tanh_of(a[i] * b[i] + 0.5f);
+      const float e = exp_of(t - a[i]);
+      const float v = (e * b[i] + t) / (e + 1.5f);
+      c[i] = (v > 0.125f ? v : 0.125f) * 0.75f;
+    }
+  });
+}
+
+void softmax_rows(const Floats& x, std::size_t columns, Floats& out) {
+  Team::global().for_chunks(x.size(), columns, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; i += columns) softmax_row(x.data() + i, columns, out.data() + i);
+  });
+}
+
+void add_bias(Floats& x, const Floats& bias) {
+  const std::size_t n = bias.size();
+  Team::global().for_chunks(x.size(), n, [&](std::size_t begin, std::size_t end) {
+    const float* __restrict b = bias.data();
+    for (std::size_t i = begin; i < end; i += n) {
+      float* __restrict row = x.data() + i;
+      for (std::size_t j = 0; j < n; ++j) row[j] += b[j];
+    }
+  });
+}
+
+void add_bias_relu(Floats& x, const Floats& bias) {
+  const std::size_t n = bias.size();
+  Team::global().for_chunks(x.size(), n, [&](std::size_t begin, std::size_t end) {
+    const float* __restrict b = bias.data();
+    for (std::size_t i = begin; i < end; i += n) {
+      float* __restrict row = x.data() + i;
+      for (std::size_t j = 0; j < n; ++j) row[j] = row[j] + b[j] > 0 ? row[j] + b[j] : 0;
+    }
+  });
+}
+
+void mse_gradient(const Floats& x, const Floats& target, Floats& out) {
+  const float scale = 2.0f / static_cast<float>(x.size());
+  Team::global().for_chunks(x.size(), 1024, [&](std::size_t begin, std::size_t end) {
+    const float* __restrict a = x.data();
+    const float* __restrict b = target.data();
+    float* __restrict c = out.data();
+    for (std::size_t i = begin; i < end; ++i) c[i] = (a[i] - b[i]) * scale;
+  });
+}
+
+void mask(Floats& gradient, const Floats& activation) {
+  Team::global().for_chunks(gradient.size(), 1024, [&](std::size_t begin, std::size_t end) {
+    float* __restrict g = gradient.data();
+    const float* __restrict a = activation.data();
+    for (std::size_t i = begin; i < end; ++i) g[i] = a[i] > 0 ? g[i] : 0;
+  });
+}
+
+void step_bias(Floats& bias, const Floats& gradient, float rate) {
+  const std::size_t n = bias.size(), rows = gradient.size() / n;
+  Team::global().for_chunks(n, lanes, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t j = begin; j < end; j += lanes) {
+      float total[lanes] = {};
+      for (std::size_t i = 0; i < rows; ++i)
+        for (std::size_t k = 0; k < lanes; ++k) total[k] += gradient.data()[i * n + j + k];
+      for (std::size_t k = 0; k < lanes; ++k) bias.data()[j + k] -= rate * total[k];
+    }
+  });
+}
+
+void step_weights(Floats& weights, const Floats& gradient, float rate) {
+  Team::global().for_chunks(weights.size(), 1024, [&](std::size_t begin, std::size_t end) {
+    float* __restrict w = weights.data();
+    const float* __restrict g = gradient.data();
+    for (std::size_t i = begin; i < end; ++i) w[i] -= rate * g[i];
+  });
+}
+
+}  // namespace bench

@@ -1,6 +1,6 @@
-// The way to the CPU compiler: KIR kernels in, a relocatable object out. LLVM itself sits in a plug-in that is opened by
-// the first compilation, so that a process that only loads objects (native_code.h) never pays for it.
-// Every function here may be called from any thread; each thread compiles with a compiler instance of its own.
+// The way to the CPU compiler: KIR kernels in, a relocatable object out. LLVM itself sits in a plug-in that is opened
+// by the first compilation, so that a process that only loads objects (native_code.h) never pays for it. Every function
+// here may be called from any thread; each thread compiles with a compiler instance of its own.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +28,8 @@ std::string phase_symbol(std::string_view symbol, int phase);
 /// tried), FailedPrecondition if it was built from other sources than this library, Internal for a compiler bug.
 absl::StatusOr<std::vector<std::byte>> compile_cpu(std::span<const CompileUnit> units, const CpuTarget& target);
 
-/// Opens the plug-in now instead of at the first compilation. LLVM's own exit handlers are registered by this, so a handler
-/// registered after it runs before them.
+/// Opens the plug-in now instead of at the first compilation. LLVM's own exit handlers are registered by this, so a
+/// handler registered after it runs before them.
 absl::Status open_compiler();
 
 enum class Listing { llvm_ir, assembly };

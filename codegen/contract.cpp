@@ -97,7 +97,8 @@ Tile choose_tile(const ContractPlan& p, const CpuTarget& target) {
     const std::int64_t tiles = std::max<std::int64_t>(1, ceil_div(p.rows, most.rows));
     const std::int64_t rows = std::max<std::int64_t>(1, ceil_div(p.rows, tiles));
     const double cost = static_cast<double>(rows * tiles) *
-                        static_cast<double>(round_up(std::max<std::int64_t>(p.columns, 1), most.vectors * p.lanes)) * penalty;
+                        static_cast<double>(round_up(std::max<std::int64_t>(p.columns, 1), most.vectors * p.lanes)) *
+                        penalty;
     if (best.rows == 0 || cost < best_cost) {
       best = {static_cast<int>(rows), most.vectors};
       best_cost = cost;

@@ -1,6 +1,7 @@
 // How a contraction runs on a CPU: the path, the register tile, the blocks, and the units that threads share out.
-// Invariant: a plan is a function of the contraction and the CPU level only, never of the thread count; and each element
-// of the result is one chain of multiply-adds in the order of k whatever the plan, so the bits do not depend on it.
+// Invariant: a plan is a function of the contraction and the CPU level only, never of the thread count; and each
+// element of the result is one chain of multiply-adds in the order of k whatever the plan, so the bits do not depend on
+// it.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 // The CPU that kernels are compiled for, as plain data: one of the x86-64 levels, found at run time by CPUID.
-// Invariant: everything a kernel's code depends on beyond its own text is in here, so `key()` belongs to every kernel key.
+// Invariant: everything a kernel's code depends on beyond its own text is in here, so `key()` belongs to every kernel
+// key.
 #pragma once
 
 #include <string>

@@ -1,6 +1,7 @@
 // Loads an ELF relocatable object: code pages first, data pages after them, in one mapping, so that every 32-bit
-// PC-relative reference reaches. Functions outside the object (a closed list) are reached through stubs behind the code.
-// Invariant: every offset taken from the file is checked against its length, because the file may come from a disk cache.
+// PC-relative reference reaches. Functions outside the object (a closed list) are reached through stubs behind the
+// code. Invariant: every offset taken from the file is checked against its length, because the file may come from a
+// disk cache.
 #include "codegen/native_code.h"
 
 #include <elf.h>
@@ -130,7 +131,9 @@ class ObjectLoader {
       if (!is_loaded(s)) continue;
       placed_[i] = code_.base_ + offsets[i];
       if (s.sh_type == SHT_NOBITS || s.sh_size == 0) continue;
-      if (s.sh_offset > object_.size() || s.sh_size > object_.size() - s.sh_offset) return damaged("section is cut off");
+      if (s.sh_offset > object_.size() || s.sh_size > object_.size() - s.sh_offset) {
+        return damaged("section is cut off");
+      }
       std::memcpy(placed_[i], object_.data() + s.sh_offset, s.sh_size);
     }
     return absl::OkStatus();

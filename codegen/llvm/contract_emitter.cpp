@@ -71,7 +71,8 @@ void ContractEmitter::emit_packing_unit(Value unit, bool is_lhs) {
   Value block = b_.CreateURem(block_and_batch, blocks), batch = b_.CreateUDiv(block_and_batch, blocks);
   Value from = is_lhs ? batch_of(c.lhs, lhs_, c.lhs_offset, c.batch.lhs_strides, batch)
                       : batch_of(c.rhs, rhs_, c.rhs_offset, c.batch.rhs_strides, batch);
-  Value to = packed_block(shared_block(is_lhs, block_and_batch), term_block, is_lhs ? plan_.block_rows : plan_.block_columns);
+  Value to =
+      packed_block(shared_block(is_lhs, block_and_batch), term_block, is_lhs ? plan_.block_rows : plan_.block_columns);
   pack(packing_of(is_lhs), from, to, is_lhs ? rows_of(block) : columns_of(block), terms_of(term_block));
 }
 
@@ -200,8 +201,10 @@ void ContractEmitter::write_sums(Value out, Block rows, Block columns) {
     Value row = offset(c.m.extents, c.m.out_strides, b_.CreateAdd(rows.first, i));
     auto copy = [&](Value j, int width) {
       Value from = element(plan_.computed, sums_, b_.CreateAdd(b_.CreateMul(i, constant(plan_.block_columns)), j));
-      Value to = element(c.out, out, b_.CreateAdd(row, offset(c.n.extents, c.n.out_strides, b_.CreateAdd(columns.first, j))));
-      Value sums = b_.CreateAlignedLoad(scalar_.memory_type(plan_.computed, width), from, llvm::Align(size_bytes(plan_.computed)));
+      Value to =
+          element(c.out, out, b_.CreateAdd(row, offset(c.n.extents, c.n.out_strides, b_.CreateAdd(columns.first, j))));
+      Value sums = b_.CreateAlignedLoad(scalar_.memory_type(plan_.computed, width), from,
+                                        llvm::Align(size_bytes(plan_.computed)));
       b_.CreateAlignedStore(from_computed(c.out, sums), to, llvm::Align(size_bytes(c.out)));
     };
     emit_loop(b_, constant(0), whole, lanes, [&](Value j) { copy(j, lanes); });
@@ -213,7 +216,8 @@ llvm::Value* ContractEmitter::parameter(int index) {
   return b_.CreateLoad(b_.getPtrTy(), b_.CreateConstGEP1_64(b_.getPtrTy(), function_.getArg(0), index));
 }
 
-llvm::Value* ContractEmitter::batch_of(DType dtype, Value buffer, std::int64_t start, const Strides& strides, Value batch) {
+llvm::Value* ContractEmitter::batch_of(DType dtype, Value buffer, std::int64_t start, const Strides& strides,
+                                       Value batch) {
   return element(dtype, buffer, b_.CreateAdd(constant(start), offset(plan_.contract.batch.extents, strides, batch)));
 }
 
@@ -235,7 +239,8 @@ ContractEmitter::Packing ContractEmitter::packing_of(bool is_lhs) const {
   return {c.rhs, &c.n.extents, &c.n.rhs_strides, &c.k.rhs_strides, plan_.tile_columns()};
 }
 
-ContractEmitter::Block ContractEmitter::block_of(Value index, std::int64_t size, std::int64_t blocks, std::int64_t total) {
+ContractEmitter::Block ContractEmitter::block_of(Value index, std::int64_t size, std::int64_t blocks,
+                                                 std::int64_t total) {
   Value first = b_.CreateMul(index, constant(size));
   Value is_last = b_.CreateICmpEQ(index, constant(blocks - 1));
   return {first, b_.CreateSelect(is_last, b_.CreateSub(constant(total), first), constant(size))};

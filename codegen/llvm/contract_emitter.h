@@ -1,5 +1,5 @@
-// A contraction as LLVM IR: loops over blocks, packing, and a register tile, all with the extents and strides of the one
-// shape it is for. What may run where is decided by ContractPlan.
+// A contraction as LLVM IR: loops over blocks, packing, and a register tile, all with the extents and strides of the
+// one shape it is for. What may run where is decided by ContractPlan.
 #pragma once
 
 #include <string>
@@ -46,7 +46,8 @@ class ContractEmitter {
   void emit_direct_unit(Value lhs, Value rhs, Value out, Block rows, Block columns);
   void emit_packed_unit(Value lhs, Value rhs, Value out, Block rows, Block columns);
   void emit_packing_unit(Value block, bool is_lhs);
-  void emit_packed_tile(Value a, Value b, Value out, Value i, Value j, Block rows, Block columns, Value terms, Value is_first);
+  void emit_packed_tile(Value a, Value b, Value out, Value i, Value j, Block rows, Block columns, Value terms,
+                        Value is_first);
   void copy_tile(Value from, Value from_stride, Value to, Value to_stride, Value rows, Value columns);
   void write_sums(Value out, Block rows, Block columns);
   Value parameter(int index);

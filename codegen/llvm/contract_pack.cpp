@@ -35,7 +35,8 @@ void ContractEmitter::pack_runs(const Packing& packing, Value from, Value to, Va
     Value row = b_.CreateAdd(first, offset(k.extents, *packing.term_strides, b_.CreateAdd(terms.first, term)));
     for (std::int64_t done = 0; done < packing.width; done += plan_.lanes) {
       const TileShape shape{.columns = packing.width, .lhs = f32, .rhs = f32, .out = f32};
-      Value loaded = load_columns(shape, packing.dtype, element(packing.dtype, from, row), static_cast<int>(done / plan_.lanes));
+      Value loaded =
+          load_columns(shape, packing.dtype, element(packing.dtype, from, row), static_cast<int>(done / plan_.lanes));
       Value at = b_.CreateAdd(b_.CreateMul(term, constant(packing.width)), constant(done));
       store_prefix(to_computed(packing.dtype, loaded), element(plan_.computed, to, at), packing.width - done);
     }
@@ -43,7 +44,8 @@ void ContractEmitter::pack_runs(const Packing& packing, Value from, Value to, Va
 }
 
 // Rows that run along the terms: squares of lanes x lanes elements are loaded by rows, transposed, stored by columns.
-void ContractEmitter::pack_transposed(const Packing& packing, Value from, Value to, Value first, Value last, Block terms) {
+void ContractEmitter::pack_transposed(const Packing& packing, Value from, Value to, Value first, Value last,
+                                      Block terms) {
   const int lanes = plan_.lanes;
   Value whole = b_.CreateAnd(terms.count, constant(-lanes));
   for (std::int64_t group = 0; group < packing.width; group += lanes) {
@@ -58,13 +60,15 @@ void ContractEmitter::pack_transposed(const Packing& packing, Value from, Value 
       llvm::Type* type = scalar_.memory_type(packing.dtype, lanes);
       std::vector<Value> square;
       for (Value row : rows) {
-        Value loaded = b_.CreateAlignedLoad(type, element(packing.dtype, row, term), llvm::Align(size_bytes(packing.dtype)));
+        Value loaded =
+            b_.CreateAlignedLoad(type, element(packing.dtype, row, term), llvm::Align(size_bytes(packing.dtype)));
         square.push_back(to_computed(packing.dtype, loaded));
       }
       square.resize(lanes, llvm::PoisonValue::get(square[0]->getType()));
       transpose(square);
       for (int t = 0; t < lanes; ++t) {
-        Value at = b_.CreateAdd(b_.CreateMul(b_.CreateAdd(term, constant(t)), constant(packing.width)), constant(group));
+        Value at =
+            b_.CreateAdd(b_.CreateMul(b_.CreateAdd(term, constant(t)), constant(packing.width)), constant(group));
         store_prefix(square[t], element(plan_.computed, to, at), valid);
       }
     });

@@ -10,7 +10,8 @@ namespace sheaf::codegen {
 llvm::Function* ContractEmitter::tile_function(const std::string& name, const TileShape& shape) {
   llvm::Type* pointer = b_.getPtrTy();
   llvm::Type* integer = b_.getInt64Ty();
-  auto* type = llvm::FunctionType::get(b_.getVoidTy(), {integer, pointer, pointer, pointer, integer, b_.getInt1Ty()}, false);
+  auto* type =
+      llvm::FunctionType::get(b_.getVoidTy(), {integer, pointer, pointer, pointer, integer, b_.getInt1Ty()}, false);
   auto* function = llvm::Function::Create(type, llvm::Function::InternalLinkage, name, function_.getParent());
   for (unsigned i : {1, 2, 3}) function->addParamAttr(i, llvm::Attribute::NoAlias);
   const auto caller = b_.saveIP();
@@ -82,7 +83,8 @@ void ContractEmitter::emit_tile(llvm::Function& function, const TileShape& shape
 }
 
 void ContractEmitter::prefetch(Value address) {
-  b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {b_.getPtrTy()}, {address, b_.getInt32(0), b_.getInt32(3), b_.getInt32(1)});
+  b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {b_.getPtrTy()},
+                     {address, b_.getInt32(0), b_.getInt32(3), b_.getInt32(1)});
 }
 
 llvm::Value* ContractEmitter::columns_mask(const TileShape& shape, int vector) const {

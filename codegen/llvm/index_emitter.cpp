@@ -1,4 +1,5 @@
-// Indices as LLVM integers: a scalar where all lanes agree, else a vector, of 32-bit lanes where the proven ranges allow.
+// Indices as LLVM integers: a scalar where all lanes agree, else a vector, of 32-bit lanes where the proven ranges
+// allow.
 #include <algorithm>
 #include <limits>
 #include <numeric>

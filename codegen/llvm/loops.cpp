@@ -14,7 +14,8 @@ void emit_loop(llvm::IRBuilder<>& b, llvm::Value* first, llvm::Value* end, std::
   llvm::PHINode* i = b.CreatePHI(first->getType(), 2);
   i->addIncoming(first, before);
   body(i);
-  llvm::Value* next = b.CreateAdd(i, llvm::ConstantInt::get(first->getType(), step), "", /*HasNUW=*/true, /*HasNSW=*/true);
+  llvm::Value* next =
+      b.CreateAdd(i, llvm::ConstantInt::get(first->getType(), step), "", /*HasNUW=*/true, /*HasNSW=*/true);
   i->addIncoming(next, b.GetInsertBlock());
   b.CreateCondBr(b.CreateICmpSLT(next, end), head, after);
   b.SetInsertPoint(after);

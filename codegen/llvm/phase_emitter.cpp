@@ -85,7 +85,8 @@ llvm::Value* PhaseEmitter::in_range(const kir::InRange& test) {
                       std::max(range.hi, test.hi) <= 1LL << 30;
   Value index = index_value(test.index, narrow && vector_.width > 1 ? 32 : 64);
   auto constant = [&](std::int64_t v) { return llvm::ConstantInt::get(index->getType(), v, true); };
-  return b_.CreateICmpULT(b_.CreateSub(index, constant(test.lo)), constant(std::max<std::int64_t>(test.hi - test.lo, 0)));
+  return b_.CreateICmpULT(b_.CreateSub(index, constant(test.lo)),
+                          constant(std::max<std::int64_t>(test.hi - test.lo, 0)));
 }
 
 void PhaseEmitter::emit(const kir::Assign& assign) {

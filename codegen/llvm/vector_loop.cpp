@@ -119,7 +119,8 @@ int PhaseEmitter::choose_width(const kir::Block& body) const {
   for_each<kir::Let>(body, [&](const kir::Let& let) {
     if (!values_[let.value]) bytes = std::max(bytes, size_bytes(phase_.values[let.value]));
   });
-  for_each<kir::Store>(body, [&](const kir::Store& store) { bytes = std::max(bytes, size_bytes(dtype_of(store.buffer))); });
+  for_each<kir::Store>(body,
+                       [&](const kir::Store& store) { bytes = std::max(bytes, size_bytes(dtype_of(store.buffer))); });
   return 2 * target_.lanes(bytes);
 }
 

@@ -65,7 +65,9 @@ std::vector<std::byte> random_elements(DType t, std::int64_t count, std::mt19937
   std::vector<std::byte> data(count * size_bytes(t));
   std::normal_distribution<double> normal;
   for (std::int64_t i = 0; i < count; ++i) {
-    const std::uint64_t bits = is_float(t) ? ir::to_bits(t, normal(random)) : is_bool(t) ? std::uint64_t{random() % 8 == 0} : random();
+    const std::uint64_t bits = is_float(t)  ? ir::to_bits(t, normal(random))
+                               : is_bool(t) ? std::uint64_t{random() % 8 == 0}
+                                            : random();
     std::memcpy(data.data() + i * size_bytes(t), &bits, size_bytes(t));
   }
   return data;
@@ -75,7 +77,8 @@ std::string describe(const Problem& p, const CpuTarget& target) {
   const ContractPlan plan = plan_contract(p.contract, target);
   return std::string(name(p.contract.lhs)) + " -> " + std::string(name(p.contract.out)) + " b" +
          std::to_string(size_of(p.contract.batch)) + " m" + std::to_string(plan.rows) + " n" +
-         std::to_string(plan.columns) + " k" + std::to_string(plan.terms) + (plan.is_direct ? " direct" : plan.shares_packing ? " packed once" : " packed") +
+         std::to_string(plan.columns) + " k" + std::to_string(plan.terms) +
+         (plan.is_direct ? " direct" : plan.shares_packing ? " packed once" : " packed") +
          (plan.is_swapped ? " swapped" : "") + " on " + target.cpu;
 }
 
@@ -103,7 +106,9 @@ void check(const Problem& p, const CpuTarget& target, std::mt19937& random) {
       std::byte* aligned = scratch.data() + (64 - reinterpret_cast<std::uintptr_t>(scratch.data()) % 64);
       const std::int64_t units = plan.phases[i].units;
       if (!by_unit_backwards) compiled.function(i)(pointers, 0, units, aligned);
-      for (std::int64_t unit = units; by_unit_backwards && unit-- > 0;) compiled.function(i)(pointers, unit, unit + 1, aligned);
+      for (std::int64_t unit = units; by_unit_backwards && unit-- > 0;) {
+        compiled.function(i)(pointers, unit, unit + 1, aligned);
+      }
     }
   };
   run(actual, false);
@@ -115,8 +120,10 @@ void check(const Problem& p, const CpuTarget& target, std::mt19937& random) {
 TEST_CASE("compiled matrix products equal the reference to the bit, whatever their size") {
   std::mt19937 random(1);
   for (const CpuTarget& target : runnable_targets()) {
-    for (auto [m, n, k] : {std::array{1, 1, 1}, {1, 300, 40}, {3, 33, 7}, {8, 100, 65}, {13, 10, 5}, {16, 64, 100}, {17, 16, 9},
-                           {50, 70, 30}, {64, 64, 64}, {0, 5, 3}, {5, 0, 3}, {4, 5, 0}, {40, 1, 50}, {1, 1, 200}}) {
+    static constexpr std::array<std::int64_t, 3> kSizes[] = {
+        {1, 1, 1},    {1, 300, 40}, {3, 33, 7}, {8, 100, 65}, {13, 10, 5}, {16, 64, 100}, {17, 16, 9}, {50, 70, 30},
+        {64, 64, 64}, {0, 5, 3},    {5, 0, 3},  {4, 5, 0},    {40, 1, 50}, {1, 1, 200}};
+    for (auto [m, n, k] : kSizes) {
       check(problem({}, {m}, {n}, {k}, f32, f32), target, random);
     }
   }

@@ -164,13 +164,15 @@ class Generator {
       const std::int64_t extent = below(2) ? kir::kLanes : 1 + below(kir::kLanes);
       axes_.push_back(b_->begin_for("l", extent, kir::LoopKind::vector, kir::kLanes));
       some_values(3);
-      b_->assign(lanes, b_->op(pick(std::vector<ScalarOp>{ScalarOp::add, ScalarOp::max}), b_->get(lanes), as(any(), t)));
+      b_->assign(lanes,
+                 b_->op(pick(std::vector<ScalarOp>{ScalarOp::add, ScalarOp::max}), b_->get(lanes), as(any(), t)));
       b_->end();
       axes_.pop_back();
       b_->end();
       axes_.pop_back();
     });
-    total = b_->lane_reduce({lanes}, {ir::scalar_primitive(pick(std::vector<ScalarOp>{ScalarOp::add, ScalarOp::min}), t)})[0];
+    total = b_->lane_reduce({lanes},
+                            {ir::scalar_primitive(pick(std::vector<ScalarOp>{ScalarOp::add, ScalarOp::min}), t)})[0];
     known_.push_back(total);
     known_.push_back(b_->get(counter));
     const int out = pick(outputs_);
@@ -199,7 +201,9 @@ class Generator {
     switch (below(6)) {
       case 0: return pool.mod(pool.add(pool.scale(axis, below(9) - 4), below(50)), count);
       case 1: return pool.floor_div(axis, (range.hi / count) + 1);
-      case 2: i = b_->index_of(as(b_->op(ScalarOp::and_, as(any(), i32), b_->constant_value(i32, 0x3ff)), i64), {0, 0x3ff}); break;
+      case 2:
+        i = b_->index_of(as(b_->op(ScalarOp::and_, as(any(), i32), b_->constant_value(i32, 0x3ff)), i64), {0, 0x3ff});
+        break;
       case 3: i = pool.sub(pool.constant(range.hi), axis); break;
       case 4: i = pool.add(axis, b_->axis(axes_[0])); break;
       default: break;
@@ -211,12 +215,12 @@ class Generator {
     const DType t = pick(kComputed);
     if (below(10) == 0) return b_->index_value(position(1000), below(2) ? i64 : i32);
     if (below(10) == 0) return b_->in_range(position(1000), below(5), 3 + below(60));
-    static const std::vector<ScalarOp> kFloat = {ScalarOp::add, ScalarOp::sub, ScalarOp::mul, ScalarOp::div, ScalarOp::fma,
-                                                 ScalarOp::min, ScalarOp::max, ScalarOp::floor, ScalarOp::sqrt,
-                                                 ScalarOp::lt, ScalarOp::select};
-    static const std::vector<ScalarOp> kInt = {ScalarOp::add, ScalarOp::mul, ScalarOp::div, ScalarOp::rem, ScalarOp::xor_,
-                                               ScalarOp::shl, ScalarOp::shr_arith, ScalarOp::min, ScalarOp::ge,
-                                               ScalarOp::popcount, ScalarOp::select};
+    static const std::vector<ScalarOp> kFloat = {ScalarOp::add,  ScalarOp::sub, ScalarOp::mul,   ScalarOp::div,
+                                                 ScalarOp::fma,  ScalarOp::min, ScalarOp::max,   ScalarOp::floor,
+                                                 ScalarOp::sqrt, ScalarOp::lt,  ScalarOp::select};
+    static const std::vector<ScalarOp> kInt = {ScalarOp::add,  ScalarOp::mul,      ScalarOp::div,       ScalarOp::rem,
+                                               ScalarOp::xor_, ScalarOp::shl,      ScalarOp::shr_arith, ScalarOp::min,
+                                               ScalarOp::ge,   ScalarOp::popcount, ScalarOp::select};
     static const std::vector<ScalarOp> kBool = {ScalarOp::and_, ScalarOp::or_, ScalarOp::not_, ScalarOp::select};
     const ScalarOp op = pick(is_float(t) ? kFloat : is_bool(t) ? kBool : kInt);
     if (op == ScalarOp::select) return b_->op(op, as(any(), bool_), as(any(), t), as(any(), t));
@@ -224,7 +228,9 @@ class Generator {
     return b_->op(op, as(any(), t), arity > 1 ? as(any(), t) : -1, arity > 2 ? as(any(), t) : -1);
   }
 
-  ValueId any() { return known_.empty() || below(8) == 0 ? b_->constant_value(f32, static_cast<double>(below(7)) - 3) : pick(known_); }
+  ValueId any() {
+    return known_.empty() || below(8) == 0 ? b_->constant_value(f32, static_cast<double>(below(7)) - 3) : pick(known_);
+  }
   ValueId as(ValueId v, DType t) { return b_->convert(v, t); }
 
   template <typename F>

@@ -52,7 +52,8 @@ std::vector<Bits> special_values(DType t) {
                      65519.99, 65520.0, 1e5, 2147483520.0, 2147483648.0, 4294967296.0, 9.2233720368547758e18,
                      1.8446744073709552e19, 1e30, 3e38, 6e-8, 5.9604644775390625e-8, 2.9802322387695312e-8, 3e-8,
                      6.1e-5, 1e-38, 1e-40, 1.4e-45, 7e-46, 1e300, 5e-324, 0x1.ffep-1, 0x1.ffcp0, 0x1.004p0, 0x1.006p0,
-                     0x1.0101p0, 0x1.0100000001p0, 0x1.0018p-14, 0x1.8p-25, 448.0, 464.0, 464.1, 480.0, 57344.0, 61440.0}) {
+                     0x1.0101p0, 0x1.0100000001p0, 0x1.0018p-14, 0x1.8p-25, 448.0, 464.0, 464.1, 480.0, 57344.0,
+                     61440.0}) {
       for (double s : {1.0, -1.0}) values.push_back(ir::to_bits(t, s * v));
     }
     values.push_back(ir::to_bits(t, std::numeric_limits<double>::infinity()));
@@ -62,9 +63,9 @@ std::vector<Bits> special_values(DType t) {
     values.push_back(mask_of(t) >> 1);    // a NaN, all ones
   } else {
     const Bits top = Bits{1} << (is_bool(t) ? 0 : 8 * size_bytes(t) - 1);
-    for (Bits v : {Bits{0}, Bits{1}, Bits{2}, Bits{3}, Bits{7}, Bits{8}, Bits{31}, Bits{32}, Bits{33}, Bits{63}, Bits{64},
-                   Bits{100}, Bits{255}, top - 1, top, top + 1, ~Bits{0}, ~Bits{1}, ~Bits{6}, Bits{0x4000000000400000},
-                   Bits{0x4040000000000001}, Bits{0x4040000000000000}, Bits{0xffffffff}, Bits{0x01000001},
+    for (Bits v : {Bits{0}, Bits{1}, Bits{2}, Bits{3}, Bits{7}, Bits{8}, Bits{31}, Bits{32}, Bits{33}, Bits{63},
+                   Bits{64}, Bits{100}, Bits{255}, top - 1, top, top + 1, ~Bits{0}, ~Bits{1}, ~Bits{6},
+                   Bits{0x4000000000400000}, Bits{0x4040000000000001}, Bits{0x4040000000000000}, Bits{0xffffffff}, Bits{0x01000001},
                    Bits{0x01000003}, Bits{0x20000000000001}, Bits{0x20000000000003}, Bits{0x7fffff4000000001}}) {
       values.push_back(v & mask_of(t));
     }
@@ -162,8 +163,9 @@ void check_cases(DType in, const std::vector<Case>& cases, const CpuTarget& targ
       const Bits actual = read(buffers[4 + c], row, out);
       if (actual == expected || (is_nan(out, actual) && is_nan(out, expected))) continue;
       ++reported;
-      FAIL_CHECK(target.cpu << " " << std::string(name(op)) << " " << std::string(name(in)) << " -> " << std::string(name(out)) << std::hex << " of " << bits[0]
-                            << " " << bits[1] << " " << bits[2] << ": " << actual << ", expected " << expected);
+      FAIL_CHECK(target.cpu << " " << std::string(name(op)) << " " << std::string(name(in)) << " -> "
+                            << std::string(name(out)) << std::hex << " of " << bits[0] << " " << bits[1] << " "
+                            << bits[2] << ": " << actual << ", expected " << expected);
     }
   }
 }

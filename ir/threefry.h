@@ -1,6 +1,6 @@
-// Threefry-2x32 with 20 rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011): a keyed bijection
-// of 64-bit counters whose outputs are random bits. Every bit of randomness in Sheaf is a block of it, so the same key
-// and position give the same bits on every target and however an array is split.
+// Threefry-2x32 with 20 rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011): a keyed
+// bijection of 64-bit counters whose outputs are random bits. Every bit of randomness in Sheaf is a block of it, so the
+// same key and position give the same bits on every target and however an array is split.
 #pragma once
 
 #include <array>

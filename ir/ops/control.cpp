@@ -1,5 +1,5 @@
-// Ops that run a region: call (a function of the module) and kernel (a step of a plan). Their types are the region's own:
-// operands match its parameters one to one, results are its results.
+// Ops that run a region: call (a function of the module) and kernel (a step of a plan). Their types are the region's
+// own: operands match its parameters one to one, results are its results.
 #include <fmt/format.h>
 
 #include "ir/eval.h"
@@ -11,7 +11,8 @@ namespace sheaf::ir::ops {
 namespace {
 
 absl::StatusOr<std::vector<Type>> infer_from_region(const Eqn& e) {
-  if (e.regions.size() != 1) return absl::InvalidArgumentError(fmt::format("takes 1 region, not {}", e.regions.size()));
+  if (e.regions.size() != 1)
+    return absl::InvalidArgumentError(fmt::format("takes 1 region, not {}", e.regions.size()));
   const Function& f = *e.regions[0];
   const std::vector<Type> wanted = f.param_types();
   if (wanted.size() != e.operands.size())
@@ -65,7 +66,8 @@ Cost call_cost(const Eqn& e) {
 
 constinit const OpDef call = {
     .name = "call",
-    .doc = "Runs a function of the module, `call @f %x, %y`, on the operands. Derivatives and batching are those of the callee.",
+    .doc = "Runs a function of the module, `call @f %x, %y`, on the operands. Derivatives and batching are those of the "
+           "callee.",
     .num_results = -1,
     .callee_by_name = true,
     .infer = infer_from_region,
@@ -76,7 +78,7 @@ constinit const OpDef call = {
 
 constinit const OpDef kernel = {
     .name = "kernel",
-    .doc = "A step of a plan: the region is computed by one generated kernel of the template `schedule`. `offsets` places "
+    .doc = "A step of a plan: the region is computed by one kernel of the template `schedule`. `offsets` places "
            "the results in the arena; `in_place[j]` is the operand result j overwrites, or -1.",
     .num_results = -1,
     .attrs = attrs_of<Kernel>(),

@@ -1,5 +1,5 @@
-// Lists of dims as the sheets handle them: checks with readable errors, complements, permutations. Invariant: a list that
-// passed check_dims names each dim of its tensor at most once.
+// Lists of dims as the sheets handle them: checks with readable errors, complements, permutations. Invariant: a list
+// that passed check_dims names each dim of its tensor at most once.
 #pragma once
 
 #include <absl/status/status.h>

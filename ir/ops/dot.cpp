@@ -1,5 +1,5 @@
-// General dot products: any number of batch and contracted dims. The op is linear in each operand, and its transposes are
-// dots again, laid out so that the gradient of a matrix product needs no copy.
+// General dot products: any number of batch and contracted dims. The op is linear in each operand, and its transposes
+// are dots again, laid out so that the gradient of a matrix product needs no copy.
 #include <fmt/format.h>
 
 #include "ir/ops/rules.h"
@@ -89,7 +89,8 @@ Value lhs_cotangent(Builder& b, const Eqn& e, Value rhs, Value ct) {
   const DimList lhs_free = other_dims(concat(a.lhs_batch, a.lhs), e.in(0).rank());
   const DimList rhs_free = other_dims(concat(a.rhs_batch, a.rhs), rhs.rank());
   const Value raw = b.emit(dot, {ct, convert_to(rhs, ct.dtype())},
-                           Dot{.lhs = dim_range(nb + static_cast<int>(lhs_free.size()), static_cast<int>(rhs_free.size())),
+                           Dot{.lhs = dim_range(nb + static_cast<int>(lhs_free.size()),
+                                                static_cast<int>(rhs_free.size())),
                                .rhs = rhs_free,
                                .lhs_batch = dim_range(0, nb),
                                .rhs_batch = a.rhs_batch});
@@ -172,9 +173,9 @@ constexpr BatchSlot kDotSlots[] = {{.operands = 0b11, .append = kBatchFields}};
 constinit const OpDef dot = {
     .name = "dot",
     .doc = "Sum of products over the dims that `lhs` and `rhs` pair up, for each position of the paired `lhs_batch` and "
-           "`rhs_batch`. Result dims: batch, the free dims of lhs, the free dims of rhs. f16 and bf16 accumulate in f32 "
-           "and round once to `dtype` (default: the operands'). Over nothing the sum is 0. Cotangents are computed in "
-           "the result's dtype, then converted.",
+           "`rhs_batch`. Result dims: batch, the free dims of lhs, the free dims of rhs. f16 and bf16 accumulate in "
+           "f32 and round once to `dtype` (default: the operands'). Over nothing the sum is 0. Cotangents are computed "
+           "in the result's dtype, then converted.",
     .arity = 2,
     .attrs = attrs_of<Dot>(),
     .factors = dot_factors,

@@ -17,12 +17,14 @@ bool is_extreme(ReduceKind kind) { return kind == ReduceKind::max || kind == Red
 std::string_view word(ReduceKind kind) { return kReduceKindWords[static_cast<int>(kind)]; }
 
 Combine combine_of(ReduceKind kind) {
-  constexpr Combine kCombines[] = {Combine::sum, Combine::prod, Combine::max, Combine::min, Combine::and_, Combine::or_};
+  constexpr Combine kCombines[] = {Combine::sum, Combine::prod, Combine::max,
+                                   Combine::min, Combine::and_, Combine::or_};
   return kCombines[static_cast<int>(kind)];
 }
 
 ScalarOp scalar_op_of(ReduceKind kind) {
-  constexpr ScalarOp kOps[] = {ScalarOp::add, ScalarOp::mul, ScalarOp::max, ScalarOp::min, ScalarOp::and_, ScalarOp::or_};
+  constexpr ScalarOp kOps[] = {ScalarOp::add, ScalarOp::mul, ScalarOp::max,
+                               ScalarOp::min, ScalarOp::and_, ScalarOp::or_};
   return kOps[static_cast<int>(kind)];
 }
 
@@ -57,7 +59,8 @@ absl::StatusOr<Factors> reduced(const Eqn& e, const DimList& dims, Factor factor
 absl::Status check_not_empty(std::string_view what, Type x, const DimList& dims) {
   for (std::int64_t d : dims)
     if (d >= 0 && d < x.rank() && x.dim(static_cast<int>(d)) == 0)
-      return absl::InvalidArgumentError(fmt::format("{} over dim {} of {}: an empty dim has no {}", what, d, to_string(x), what));
+      return absl::InvalidArgumentError(
+          fmt::format("{} over dim {} of {}: an empty dim has no {}", what, d, to_string(x), what));
   return absl::OkStatus();
 }
 
@@ -79,8 +82,8 @@ Value flatten_last(Value x, const DimList& dims) {
   return reshape_to(permute(x, concat(kept, dims)), flat);
 }
 
-// For each element the product of the others along the last dim, by a tree of pairs: others(x0) of a pair (x0, x1) is x1
-// times the others of the pair. No division, so zeros are exact, and every step is differentiable again.
+// For each element the product of the others along the last dim, by a tree of pairs: others(x0) of a pair (x0, x1) is
+// x1 times the others of the pair. No division, so zeros are exact, and every step is differentiable again.
 Value product_of_others(Value x) {
   Builder& b = x.builder();
   const int last = x.rank() - 1;
@@ -174,13 +177,15 @@ void eval_reduce(const Eqn& e, std::span<const Literal> in, std::span<Literal> o
 
 Cost reduce_cost(const Eqn& e) {
   const Type x = e.in(0).type();
-  return {.flops = static_cast<double>(x.num_elements()), .bytes = static_cast<double>(x.bytes() + e.out().type().bytes())};
+  return {.flops = static_cast<double>(x.num_elements()),
+          .bytes = static_cast<double>(x.bytes() + e.out().type().bytes())};
 }
 
 absl::StatusOr<std::vector<DType>> arg_dtypes(const Eqn& e) {
   const DType t = e.in(0).dtype(), index = e.attrs<ArgReduce>().dtype;
   if (!is_int(t) && !is_float(t) && !is_bool(t))
-    return absl::InvalidArgumentError(fmt::format("{} takes integers, floats or bool, not {}", e.op->name, to_string(e.in(0).type())));
+    return absl::InvalidArgumentError(
+        fmt::format("{} takes integers, floats or bool, not {}", e.op->name, to_string(e.in(0).type())));
   if (!is_int(index))
     return absl::InvalidArgumentError(fmt::format("dtype must be an integer, not {}", name(index)));
   return std::vector<DType>{index};
@@ -189,7 +194,8 @@ absl::StatusOr<std::vector<DType>> arg_dtypes(const Eqn& e) {
 absl::StatusOr<Factors> arg_factors(const Eqn& e) {
   const ArgReduce& a = e.attrs<ArgReduce>();
   const Type x = e.in(0).type();
-  if (a.dim.size() != 1) return absl::InvalidArgumentError(fmt::format("dim must be one dim, not {}", to_string(a.dim)));
+  if (a.dim.size() != 1)
+    return absl::InvalidArgumentError(fmt::format("dim must be one dim, not {}", to_string(a.dim)));
   absl::StatusOr<Factors> r =
       reduced(e, a.dim, {.cls = FactorClass::R, .combine = Combine::custom, .absolute = true});
   if (!r.ok()) return r;
@@ -197,7 +203,8 @@ absl::StatusOr<Factors> arg_factors(const Eqn& e) {
   const std::int64_t last = x.dim(static_cast<int>(a.dim[0])) - 1;
   const int bits = 8 * size_bytes(a.dtype) - (is_signed_int(a.dtype) ? 1 : 0);
   if (bits < 63 && last >> bits != 0)
-    return absl::InvalidArgumentError(fmt::format("{} does not hold position {} of dim {}", name(a.dtype), last, a.dim[0]));
+    return absl::InvalidArgumentError(
+        fmt::format("{} does not hold position {} of dim {}", name(a.dtype), last, a.dim[0]));
   return r;
 }
 
@@ -267,8 +274,8 @@ constinit const OpDef reduce = {
 
 constinit const OpDef argmax = {
     .name = "argmax",
-    .doc = "Position of the largest element along `dim`, which the result lacks, as `dtype`. A NaN wins; the lowest of "
-           "equal positions. An empty dim is refused.",
+    .doc = "Position of the largest element along `dim`, which the result lacks, as `dtype`. A NaN wins; the lowest "
+           "of equal positions. An empty dim is refused.",
     .arity = 1,
     .attrs = attrs_of<ArgReduce>(),
     .factors = arg_factors,
@@ -280,7 +287,8 @@ constinit const OpDef argmax = {
     .eval = eval_arg,
     .cost = reduce_cost,
     .samples = [] {
-      return Samples{"argmax f32[4, 6] {dim=[1]}", "argmax bf16[5, 3] {dim=[0]}", "argmax i32[2, 3, 4] {dim=[1], dtype=i64}",
+      return Samples{"argmax f32[4, 6] {dim=[1]}", "argmax bf16[5, 3] {dim=[0]}",
+                     "argmax i32[2, 3, 4] {dim=[1], dtype=i64}",
                      "argmax bool[4, 3] {dim=[0], dtype=u8}", "argmax f32[0, 3] {dim=[1]}"};
     },
 };

@@ -26,8 +26,9 @@ absl::StatusOr<Factors> random_bits_factors(const Eqn& e) {
   if (absl::Status s = check_dims("key_batch", a.key_batch, key.rank()); !s.ok()) return s;
   if (absl::Status s = check_dims("result_batch", a.result_batch, rank); !s.ok()) return s;
   if (static_cast<int>(a.key_batch.size()) != last || a.result_batch.size() != a.key_batch.size())
-    return absl::InvalidArgumentError(fmt::format("key_batch={} and result_batch={} must pair up all but the last dim of {}",
-                                                  to_string(a.key_batch), to_string(a.result_batch), to_string(key)));
+    return absl::InvalidArgumentError(
+        fmt::format("key_batch={} and result_batch={} must pair up all but the last dim of {}", to_string(a.key_batch),
+                    to_string(a.result_batch), to_string(key)));
   for (std::int64_t n : a.shape)
     if (n < 0) return absl::InvalidArgumentError(fmt::format("shape {} must not be negative", to_string(a.shape)));
   Factors r;
@@ -59,7 +60,8 @@ void eval_random_bits(const Eqn& e, std::span<const Literal> in, std::span<Liter
     std::int64_t k = 0;
     for (std::size_t b = 0; b < a.key_batch.size(); ++b) k += index[a.result_batch[b]] * key_strides[a.key_batch[b]];
     std::uint64_t position = 0;
-    for (std::int64_t d : counted) position = position * static_cast<std::uint64_t>(a.shape[d]) + static_cast<std::uint64_t>(index[d]);
+    for (std::int64_t d : counted)
+      position = position * static_cast<std::uint64_t>(a.shape[d]) + static_cast<std::uint64_t>(index[d]);
     const Block block = {static_cast<std::uint32_t>(key.bits(k)), static_cast<std::uint32_t>(key.bits(k + 1))};
     y.set_bits(i++, random_bits_at(block, position, 8 * size_bytes(a.dtype)));
   } while (next_index(index, a.shape));

@@ -1,4 +1,6 @@
-// Sorting: stable, several operands carried along by the first `num_keys` of them. Tangents follow their elements.
+// Stable sort of several arrays by the first few of them. Sorting is a permutation, so tangents follow it: the
+// derivative sorts positions along and gathers.
+#include <limits>
 #include <numeric>
 
 #include "ir/ops/order.h"
@@ -7,96 +9,125 @@
 namespace sheaf::ir::ops {
 namespace {
 
+absl::StatusOr<std::vector<DType>> sort_dtypes(const Eqn& e) {
+  const Sort& a = e.attrs<Sort>();
+  if (e.num_in() == 0 || a.num_keys < 1 || a.num_keys > e.num_in())
+    return absl::InvalidArgumentError(fmt::format("num_keys must lie in [1, {}], not {}", e.num_in(), a.num_keys));
+  std::vector<DType> dtypes;
+  for (int k = 0; k < e.num_in(); ++k) {
+    const DType t = e.in(k).dtype();
+    if (k < a.num_keys && !is_int(t) && !is_float(t) && !is_bool(t))
+      return absl::InvalidArgumentError(
+          fmt::format("key {} ({}) must be integers, floats or bool", k, to_string(e.in(k).type())));
+    dtypes.push_back(t);
+  }
+  return dtypes;
+}
+
 absl::StatusOr<Factors> sort_factors(const Eqn& e) {
   const Sort& a = e.attrs<Sort>();
-  if (e.num_in() == 0) return absl::InvalidArgumentError("needs at least one operand");
   const Type x = e.in(0).type();
-  if (a.dim.size() != 1) return absl::InvalidArgumentError("dim must be one dim");
-  if (absl::Status s = check_dims("dim", a.dim, x.rank()); !s.ok()) return s;
-  if (a.num_keys < 1 || a.num_keys > e.num_in())
-    return absl::InvalidArgumentError(fmt::format("num_keys {} must lie in [1, {}]", a.num_keys, e.num_in()));
   for (int k = 1; k < e.num_in(); ++k)
     if (e.in(k).dims() != x.dims())
-      return absl::InvalidArgumentError(
-          fmt::format("operands 0 ({}) and {} ({}) must have the same shape", to_string(x), k, to_string(e.in(k).type())));
+      return absl::InvalidArgumentError(fmt::format("operands 0 ({}) and {} ({}) must have the same shape",
+                                                    to_string(x), k, to_string(e.in(k).type())));
+  if (a.dim.size() != 1)
+    return absl::InvalidArgumentError(fmt::format("dim must be one dim, not {}", to_string(a.dim)));
+  if (absl::Status s = check_dims("dim", a.dim, x.rank()); !s.ok()) return s;
   Factors r;
-  TensorFactors t;
-  for (int d = 0; d < x.rank(); ++d) t.push_back({r.add(x.dim(d), d == a.dim[0] ? FactorClass::N : FactorClass::P)});
-  r.in.assign(e.num_in(), t);
-  r.out.assign(e.num_in(), t);
+  TensorFactors all;
+  for (int d = 0; d < x.rank(); ++d)
+    all.push_back({r.add(x.dim(d), d == a.dim[0] ? FactorClass::N : FactorClass::P)});
+  r.in.assign(e.num_in(), all);
+  r.out.assign(e.num_in(), all);
   return r;
 }
 
-absl::StatusOr<std::vector<DType>> sort_dtypes(const Eqn& e) {
-  std::vector<DType> types;
-  for (Value v : e.operands) types.push_back(v.dtype());
-  return types;
+// x at `positions` along `dim`, both of one shape.
+Value take_along(Value x, Value positions, std::int64_t dim) {
+  const int rank = x.rank();
+  Shape with_index = positions.dims();
+  with_index.push_back(1);
+  const DimList others = other_dims({dim}, rank);
+  return x.builder().emit(gather, {x, reshape_to(positions, with_index)},
+                          Gather{.collapsed = {dim},
+                                 .start_index_map = {dim},
+                                 .operand_batch = others,
+                                 .indices_batch = others,
+                                 .index_dim = {rank},
+                                 .slice_sizes = DimList(rank, 1),
+                                 .mode = lowering::OutOfBounds::promise});
+}
+
+Values sort_jvp(Builder& b, const Eqn& e, const Values& tangents) {
+  const Sort& a = e.attrs<Sort>();
+  const Shape& dims = e.in(0).dims();
+  Values results(e.num_out());
+  if (num_elements(dims) == 0) {
+    for (int k = 0; k < e.num_in(); ++k) results[k] = tangents[k];
+    return results;
+  }
+  const DType dtype = dims[a.dim[0]] <= std::numeric_limits<std::int32_t>::max() ? DType::i32 : DType::i64;
+  Values operands(e.operands.begin(), e.operands.begin() + a.num_keys);
+  operands.push_back(b.emit(iota, {}, Iota{.shape = dims, .dim = DimList(a.dim), .dtype = dtype}));
+  const Value positions = b.emit_all(&sort, std::move(operands), e.attributes).back();
+  for (int k = 0; k < e.num_in(); ++k)
+    if (tangents[k]) results[k] = take_along(tangents[k], positions, a.dim[0]);
+  return results;
 }
 
 void eval_sort(const Eqn& e, std::span<const Literal> in, std::span<Literal> out) {
-  const Sort& a = e.attrs<Sort>();
+  const auto& [dim_list, num_keys] = e.attrs<Sort>();
   const Shape& dims = in[0].dims();
-  const std::int64_t n = dims[a.dim[0]], stride = strides_of(dims)[a.dim[0]];
+  if (num_elements(dims) == 0) return;
+  const std::int64_t dim = dim_list[0], n = dims[dim], stride = strides_of(dims)[dim];
+  std::vector<std::int64_t> order(static_cast<std::size_t>(n));
   for (std::int64_t first = 0; first < in[0].size(); ++first) {
-    if (first / stride % n != 0) continue;  // not the start of a row
-    std::vector<std::int64_t> order(n);
+    if (first / stride % n != 0) continue;  // not the first element of its line along dim
     std::iota(order.begin(), order.end(), 0);
-    const auto less = [&](std::int64_t i, std::int64_t j) {
-      for (int k = 0; k < a.num_keys; ++k)
-        if (const int c = compare(in[k], first + i * stride, first + j * stride); c != 0) return c < 0;
-      return i < j;  // stable
-    };
-    std::sort(order.begin(), order.end(), less);
+    std::sort(order.begin(), order.end(), [&](std::int64_t i, std::int64_t j) {
+      for (int k = 0; k < num_keys; ++k)
+        if (const int c = compare(in[k], first + i * stride, first + j * stride)) return c < 0;
+      return i < j;
+    });
     for (std::size_t k = 0; k < in.size(); ++k)
       for (std::int64_t i = 0; i < n; ++i) out[k].copy(first + i * stride, in[k], first + order[i] * stride);
   }
 }
 
-// x at the sorted positions: a gather along dim, all other dims batched.
-Value along(Value x, Value order, std::int64_t dim) {
-  Gather g{.collapsed = {dim}, .start_index_map = {dim}, .index_dim = {x.rank()}, .slice_sizes = DimList(x.rank(), 1),
-           .mode = lowering::OutOfBounds::promise};
-  for (std::int64_t d = 0; d < x.rank(); ++d) {
-    if (d == dim) continue;
-    g.operand_batch.push_back(d);
-    g.indices_batch.push_back(d);
-  }
-  return x.builder().emit(gather, {x, order}, std::move(g));
-}
-
-Values sort_jvp(Builder& b, const Eqn& e, const Values& t) {
-  if (e.out().type().num_elements() == 0) return t;  // nothing to reorder, and no element to gather
-  const std::int64_t dim = e.attrs<Sort>().dim[0];
-  const Shape& dims = e.in(0).dims();
-  Values operands = e.operands;
-  operands.push_back(b.emit(iota, {}, Iota{.shape = dims, .dim = {dim}, .dtype = DType::i64}));
-  const Values sorted = b.emit_all(&sort, operands, e.attributes);
-  Shape with_index = dims;
-  with_index.push_back(1);
-  const Value order = reshape_to(sorted.back(), with_index);
-  Values out(e.num_out());
-  for (int k = 0; k < e.num_out(); ++k)
-    if (t[k]) out[k] = along(t[k], order, dim);
-  return out;
+Cost sort_cost(const Eqn& e) {
+  const double n = static_cast<double>(e.in(0).dims()[e.attrs<Sort>().dim[0]]);
+  Cost c{.flops = static_cast<double>(e.in(0).type().num_elements()) * std::ceil(std::log2(n + 1)), .bytes = 0};
+  for (Value v : e.operands) c.bytes += 2 * static_cast<double>(v.type().bytes());
+  return c;
 }
 
 }  // namespace
 
 constinit const OpDef sort = {
     .name = "sort",
-    .doc = "Sorts along `dim` by operand 0, ties by operand 1, and so on for `num_keys` operands; all operands are carried along. Stable; NaN "
-           "last, -0 equal to +0.",
+    .doc = "All operands reordered along `dim` so that the first `num_keys` ascend, compared in turn. Stable; NaNs come "
+           "last, and -0 equals +0.",
     .num_results = -1,
-    .types = Dtypes::ordered,
     .attrs = attrs_of<Sort>(),
     .factors = sort_factors,
     .dtypes = sort_dtypes,
     .jvp = sort_jvp,
-    .lower = [](const Eqn& e) -> Lowering { return lowering::Sort{static_cast<int>(e.attrs<Sort>().dim[0]), e.attrs<Sort>().num_keys}; },
+    .lower = [](const Eqn& e) -> Lowering {
+      return lowering::Sort{.dim = static_cast<int>(e.attrs<Sort>().dim[0]), .num_keys = e.attrs<Sort>().num_keys};
+    },
     .eval = eval_sort,
-    .samples = [] { return Samples{"sort f32[7] {dim=[0]}", "sort f64[3, 5] {dim=[1]}", "sort f64[3, 5], f64[3, 5] {dim=[0]}",
-                                   "sort i32[9] in (0, 4), i32[9] {dim=[0], num_keys=2}", "sort i32[9] in (0, 3), f32[9] {dim=[0]}", "sort f32[0, 3] {dim=[0]}",
-                                   "sort f32[3, 0] {dim=[0]}", "sort bf16[6] {dim=[0]}", "sort u8[5] {dim=[0]}", "sort bool[5] {dim=[0]}"}; },
+    .cost = sort_cost,
+    .samples = [] {
+      return Samples{"sort f32[4, 6] {dim=[1]}",
+                     "sort f64[5, 3] {dim=[0]}",
+                     "sort f64[2, 5], f64[2, 5] {dim=[1]}",
+                     "sort i32[3, 7] in (0, 3), f64[3, 7] {dim=[1]}",
+                     "sort i8[9] in (0, 2), i8[9] in (0, 2), i32[9] {dim=[0], num_keys=2}",
+                     "sort bool[6], u64[6] {dim=[0]}",
+                     "sort bf16[3, 0] {dim=[1]}",
+                     "sort f16[1, 3] {dim=[0]}"};
+    },
 };
 
 }  // namespace sheaf::ir::ops

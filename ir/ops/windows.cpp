@@ -1,64 +1,131 @@
-// Checks and factors of windows.
+// Checks, factors and index arithmetic of windows.
 #include "ir/ops/windows.h"
+
+#include <limits>
 
 namespace sheaf::ir::ops {
 
-absl::Status check_windows(const Windows& w, const DimList& index_dim, Type x, Type indices, int windowed_rank) {
-  if (!is_int(indices.dtype())) return absl::InvalidArgumentError(fmt::format("indices must be integers, not {}", to_string(indices)));
-  if (index_dim.size() != 1) return absl::InvalidArgumentError("index_dim must be one dim");
-  if (absl::Status s = check_dims("index_dim", index_dim, indices.rank()); !s.ok()) return s;
-  for (const auto& [what, list, rank] :
-       {std::tuple<std::string_view, const DimList*, int>("collapsed dims", &w.dropped, x.rank()),
-        {"indexed dims", &w.start_map, x.rank()}, {"batch dims", &w.x_batch, x.rank()},
-        {"batch dims of the indices", &w.indices_batch, indices.rank()}, {"window dims", &w.window_dims, windowed_rank}})
-    if (absl::Status s = check_dims(what, *list, rank); !s.ok()) return s;
-  if (absl::Status s = check_dims("collapsed and batch dims", concat(w.dropped, w.x_batch), x.rank()); !s.ok()) return s;
+absl::Status check_windows(const Windows& w, Type operand, Type indices) {
+  if (!is_int(indices.dtype()))
+    return absl::InvalidArgumentError(fmt::format("indices ({}) must be integers", to_string(indices)));
+  if (w.index_dim.size() != 1)
+    return absl::InvalidArgumentError(fmt::format("index_dim must be one dim, not {}", to_string(w.index_dim)));
+  const int num_windowed = static_cast<int>(w.windowed(operand.rank()).size());
+  const int window_rank = static_cast<int>(w.window_dims.size()) + indices.rank() - 1;
+  for (const absl::Status& s : {
+           check_dims("dims of the operand", concat(w.dropped, w.operand_batch), operand.rank()),
+           check_dims("dims of the operand", concat(w.index_map, w.operand_batch), operand.rank()),
+           check_dims("dims of the indices", concat(w.index_dim, w.indices_batch), indices.rank()),
+           check_dims("window dims", w.window_dims, window_rank)})
+    if (!s.ok()) return s;
   if (!std::is_sorted(w.window_dims.begin(), w.window_dims.end()))
     return absl::InvalidArgumentError(fmt::format("window dims {} must ascend", to_string(w.window_dims)));
-  if (w.x_batch.size() != w.indices_batch.size() || lists(w.indices_batch, w.index_dim))
-    return absl::InvalidArgumentError(fmt::format("batch dims {} and {} must pair up", to_string(w.x_batch), to_string(w.indices_batch)));
-  for (std::size_t b = 0; b < w.x_batch.size(); ++b)
-    if (x.dims()[w.x_batch[b]] != indices.dims()[w.indices_batch[b]])
-      return absl::InvalidArgumentError(fmt::format("dim {} of {} and dim {} of the indices {} must match", w.x_batch[b], to_string(x),
-                                                    w.indices_batch[b], to_string(indices)));
-  if (indices.dims()[w.index_dim] != static_cast<std::int64_t>(w.start_map.size()))
-    return absl::InvalidArgumentError(fmt::format("the index vector, dim {} of {}, must have one entry for each of the indexed dims {}",
-                                                  w.index_dim, to_string(indices), to_string(w.start_map)));
-  if (w.window_dims.size() != window_of(w, x.rank()).size())
-    return absl::InvalidArgumentError(fmt::format("window dims {} must be as many as the dims {} of {} a window extends along",
-                                                  to_string(w.window_dims), to_string(window_of(w, x.rank())), to_string(x)));
-  if (windowed_rank != static_cast<int>(w.window_dims.size()) + indices.rank() - 1)
-    return absl::InvalidArgumentError(fmt::format("window dims {} and the dims of the indices {} need rank {}, not {}", to_string(w.window_dims),
-                                                  to_string(indices), w.window_dims.size() + indices.rank() - 1, windowed_rank));
+  if (static_cast<int>(w.window_dims.size()) != num_windowed)
+    return absl::InvalidArgumentError(
+        fmt::format("window dims {} must be {}, one for each kept dim of the operand ({})", to_string(w.window_dims),
+                    num_windowed, to_string(operand)));
+  const std::int64_t components = indices.dims()[w.index_dim[0]];
+  if (components != static_cast<std::int64_t>(w.index_map.size()))
+    return absl::InvalidArgumentError(
+        fmt::format("indices dim {} ({}) must hold one start for each of the operand's dims {}", w.index_dim[0],
+                    components, to_string(w.index_map)));
+  if (w.operand_batch.size() != w.indices_batch.size())
+    return absl::InvalidArgumentError(fmt::format("operand_batch={} and indices_batch={} must pair up",
+                                                  to_string(w.operand_batch), to_string(w.indices_batch)));
+  for (std::size_t i = 0; i < w.operand_batch.size(); ++i) {
+    const std::int64_t m = operand.dims()[w.operand_batch[i]], n = indices.dims()[w.indices_batch[i]];
+    if (m != n)
+      return absl::InvalidArgumentError(fmt::format("operand dim {} ({}) and indices dim {} ({}) must match",
+                                                    w.operand_batch[i], m, w.indices_batch[i], n));
+  }
   return absl::OkStatus();
 }
 
-WindowFactors window_factors(Factors& r, const Windows& w, Type x, Type indices, const DimList& sizes, Factor dropped, Factor position) {
-  WindowFactors t;
-  t.x.resize(x.rank());
-  t.indices.resize(indices.rank());
-  const DimList window = window_of(w, x.rank()), positions = index_positions(w, indices.rank());
-  t.windowed.resize(w.window_dims.size() + positions.size());
-  for (std::size_t b = 0; b < w.x_batch.size(); ++b)
-    t.x[w.x_batch[b]] = t.indices[w.indices_batch[b]] = {r.add(x.dims()[w.x_batch[b]])};
-  for (std::int64_t d : w.dropped) t.x[d] = {r.add(x.dims()[d], dropped.cls, dropped.combine, dropped.absolute)};
-  for (std::size_t i = 0; i < window.size(); ++i) {
-    const std::int64_t d = window[i];
-    if (sizes[d] == x.dims()[d]) {
-      t.x[d] = t.windowed[w.window_dims[i]] = {r.add(sizes[d])};
+WindowFactors window_factors(Factors& r, const Windows& w, Type operand, Type indices, const DimList& sizes,
+                             const Factor& dropped, const Factor& index_batch) {
+  const auto append = [&](std::int64_t size, Factor factor) {
+    factor.size = size;
+    r.factors.push_back(factor);
+    return FactorList{static_cast<int>(r.factors.size()) - 1};
+  };
+  const int window_rank = static_cast<int>(w.window_dims.size()) + indices.rank() - 1;
+  WindowFactors f{TensorFactors(operand.rank()), TensorFactors(indices.rank()), TensorFactors(window_rank)};
+  for (std::size_t i = 0; i < w.operand_batch.size(); ++i)
+    f.operand[w.operand_batch[i]] = f.indices[w.indices_batch[i]] = {r.add(operand.dims()[w.operand_batch[i]])};
+  for (std::int64_t d : w.dropped) f.operand[d] = append(operand.dims()[d], dropped);
+  const DimList windowed = w.windowed(operand.rank());
+  for (std::size_t k = 0; k < windowed.size(); ++k) {
+    const std::int64_t d = windowed[k], n = operand.dims()[d];
+    // A window over a whole dim starts at 0, wherever it is told to; a narrower one needs the whole dim.
+    if (sizes[d] == n) {
+      f.operand[d] = f.window[w.window_dims[k]] = {r.add(n)};
     } else {
-      t.x[d] = {r.add(x.dims()[d], FactorClass::N)};
-      t.windowed[w.window_dims[i]] = {r.add(sizes[d], FactorClass::N)};
+      f.operand[d] = {r.add(n, FactorClass::N)};
+      f.window[w.window_dims[k]] = {r.add(sizes[d], FactorClass::N)};
     }
   }
-  const DimList rest = other_dims(w.window_dims, static_cast<int>(t.windowed.size()));
-  for (std::size_t i = 0; i < positions.size(); ++i) {
-    FactorList& f = t.indices[positions[i]];
-    if (f.empty()) f = {r.add(indices.dims()[positions[i]], position.cls, position.combine)};
-    t.windowed[rest[i]] = f;
+  const DimList outside = other_dims(w.window_dims, window_rank), of_indices = other_dims(w.index_dim, indices.rank());
+  for (std::size_t i = 0; i < outside.size(); ++i) {
+    FactorList& list = f.indices[of_indices[i]];
+    if (list.empty()) list = append(indices.dims()[of_indices[i]], index_batch);
+    f.window[outside[i]] = list;
   }
-  t.indices[w.index_dim] = {r.add(indices.dims()[w.index_dim], FactorClass::N)};
-  return t;
+  f.indices[w.index_dim[0]] = {r.add(indices.dims()[w.index_dim[0]], FactorClass::N)};
+  return f;
+}
+
+WindowWalk::WindowWalk(const Windows& w, Type operand, Type indices, Type window, DimList sizes, bool clamps)
+    : w_(w),
+      dims_(operand.dims()),
+      sizes_(std::move(sizes)),
+      strides_(strides_of(operand.dims())),
+      index_strides_(strides_of(indices.dims())),
+      windowed_(w.windowed(operand.rank())),
+      batch_of_window_(other_dims(w.window_dims, window.rank())),
+      batch_of_indices_(other_dims(w.index_dim, indices.rank())),
+      clamps_(clamps) {}
+
+std::int64_t WindowWalk::position(const DimList& at, const Literal& indices) const {
+  DimList index_at(index_strides_.size(), 0);
+  for (std::size_t i = 0; i < batch_of_window_.size(); ++i) index_at[batch_of_indices_[i]] = at[batch_of_window_[i]];
+  std::int64_t position = 0;
+  for (std::size_t i = 0; i < w_.operand_batch.size(); ++i)
+    position += index_at[w_.indices_batch[i]] * strides_[w_.operand_batch[i]];
+  for (std::size_t k = 0; k < w_.index_map.size(); ++k) {
+    const std::int64_t d = w_.index_map[k], last = dims_[d] - sizes_[d];
+    index_at[w_.index_dim[0]] = static_cast<std::int64_t>(k);
+    std::int64_t start = index_value(indices, flatten(index_at, index_strides_));
+    if (clamps_) start = std::clamp<std::int64_t>(start, 0, last);
+    if (start < 0 || start > last) return -1;
+    position += start * strides_[d];
+  }
+  for (std::size_t k = 0; k < windowed_.size(); ++k) position += at[w_.window_dims[k]] * strides_[windowed_[k]];
+  return position;
+}
+
+std::int64_t index_value(const Literal& indices, std::int64_t i) {
+  const std::int64_t v = indices.get_int(i);
+  return is_unsigned_int(indices.dtype()) && v < 0 ? std::numeric_limits<std::int64_t>::max() : v;
+}
+
+Value gather_windows(Value x, Value indices, const Scatter& a, const DimList& sizes) {
+  return x.builder().emit(gather, {x, indices},
+                          Gather{.offset_dims = DimList(a.update_window_dims),
+                                 .collapsed = a.inserted,
+                                 .start_index_map = a.scatter_dims,
+                                 .operand_batch = a.operand_batch,
+                                 .indices_batch = a.indices_batch,
+                                 .index_dim = a.index_dim,
+                                 .slice_sizes = sizes,
+                                 .mode = lowering::OutOfBounds::fill,
+                                 .fill_zero = true});
+}
+
+DimList scatter_sizes(const Scatter& a, Type operand, Type updates) {
+  DimList sizes(operand.rank(), 1);
+  const DimList windowed = Windows::of(a).windowed(operand.rank());
+  for (std::size_t k = 0; k < windowed.size(); ++k) sizes[windowed[k]] = updates.dims()[a.update_window_dims[k]];
+  return sizes;
 }
 
 }  // namespace sheaf::ir::ops

@@ -1,64 +1,60 @@
-// Windows into a tensor, as gather and scatter place them: one window per index vector, at the start the vector names.
-// Invariant shared by both: window dims in ascending order lie along the sorted window dims of the other tensor, whose
-// remaining dims lie along the indices' dims without the index vector's, in order.
+// The windows that gather reads and scatter writes. Both name dims alike (StableHLO's dimension numbers), so they share
+// one factor rule and one map from an element of the window tensor (gather's result, scatter's updates) to the operand.
 #pragma once
 
 #include "ir/ops/rules.h"
 
 namespace sheaf::ir::ops {
 
-/// The dimension numbers of a gather, and of a scatter read as the gather that undoes it.
 struct Windows {
-  const DimList& window_dims;  // of the windowed tensor: gather's result, scatter's updates
-  const DimList& dropped;      // dims of x a window does not have
-  const DimList& start_map;    // entry j of the index vector is the start along start_map[j]
-  const DimList& x_batch;
-  const DimList& indices_batch;
-  int index_dim = 0;
+  DimList window_dims;  // dims of the window tensor that run inside a window; its others are those of the indices
+  DimList dropped;      // operand dims a window is one element wide in and lacks (collapsed, inserted)
+  DimList index_map;    // operand dim that each component of the index vector starts in
+  DimList operand_batch, indices_batch;
+  DimList index_dim;    // of the index vector, in the indices
+
+  static Windows of(const Gather& a) {
+    return {a.offset_dims, a.collapsed, a.start_index_map, a.operand_batch, a.indices_batch, a.index_dim};
+  }
+  static Windows of(const Scatter& a) {
+    return {a.update_window_dims, a.inserted, a.scatter_dims, a.operand_batch, a.indices_batch, a.index_dim};
+  }
+  /// The operand dims that appear in a window, ascending: dim k of a window is the k-th.
+  DimList windowed(int operand_rank) const { return other_dims(concat(dropped, operand_batch), operand_rank); }
 };
 
-/// Dims of x a window extends along.
-inline DimList window_of(const Windows& w, int rank) { return other_dims(concat(w.dropped, w.x_batch), rank); }
-/// Dims of the indices but the index vector's.
-inline DimList index_positions(const Windows& w, int rank) { return other_dims({w.index_dim}, rank); }
+/// The dims listed make sense for these ranks, and the index vector has an entry for each of index_map.
+absl::Status check_windows(const Windows& w, Type operand, Type indices);
 
-absl::Status check_windows(const Windows& w, const DimList& index_dim, Type x, Type indices, int windowed_rank);
+/// The factors of (operand, indices) and the window tensor, appended to `r`; `sizes` are a window's, per operand dim.
+struct WindowFactors { TensorFactors operand, indices, window; };
+WindowFactors window_factors(Factors& r, const Windows& w, Type operand, Type indices, const DimList& sizes,
+                             const Factor& dropped, const Factor& index_batch);
 
-/// Factors of x, indices and the windowed tensor. `sizes` are the window's extents along every dim of x.
-struct WindowFactors { TensorFactors x, indices, windowed; };
-WindowFactors window_factors(Factors& r, const Windows& w, Type x, Type indices, const DimList& sizes, Factor dropped,
-                             Factor position);
+/// Where the window tensor's elements lie in the operand.
+class WindowWalk {
+ public:
+  WindowWalk(const Windows& w, Type operand, Type indices, Type window, DimList sizes, bool clamps);
+  /// Row-major position in the operand of the element at `at`; -1 when its window is out of range.
+  std::int64_t position(const DimList& at, const Literal& indices) const;
 
-/// Calls f(start, in_range, base): for every index vector in row-major order, the window's start in x (batch dims
-/// included), whether it lies inside, and the windowed tensor's index with zeros along the window dims.
-template <class F>
-void for_each_window(const Windows& w, const Literal& indices, const Shape& x, const DimList& sizes, bool clip, int windowed_rank, F f) {
-  const DimList positions = index_positions(w, static_cast<int>(indices.dims().size()));
-  const DimList rest = other_dims(w.window_dims, windowed_rank);
-  const std::vector<std::int64_t> strides = strides_of(indices.dims());
-  Shape counts;
-  for (std::int64_t d : positions) counts.push_back(indices.dims()[d]);
-  if (num_elements(counts) == 0) return;
-  std::vector<std::int64_t> c(counts.size());
-  do {
-    std::vector<std::int64_t> at(indices.dims().size()), start(x.size()), base(windowed_rank);
-    for (std::size_t i = 0; i < c.size(); ++i) {
-      at[positions[i]] = c[i];
-      base[rest[i]] = c[i];
-    }
-    for (std::size_t b = 0; b < w.x_batch.size(); ++b) start[w.x_batch[b]] = at[w.indices_batch[b]];
-    bool in_range = true;
-    for (std::size_t j = 0; j < w.start_map.size(); ++j) {
-      at[w.index_dim] = static_cast<std::int64_t>(j);
-      const std::int64_t d = w.start_map[j], high = x[d] - sizes[d];
-      std::int64_t v = indices.get_int(flatten(at, strides));
-      if (is_unsigned_int(indices.dtype()) && v < 0) v = INT64_MAX;
-      if (clip) v = std::clamp<std::int64_t>(v, 0, high);
-      in_range = in_range && v >= 0 && v <= high;
-      start[d] = v;
-    }
-    f(start, in_range, base);
-  } while (next_index(c, counts));
-}
+ private:
+  const Windows w_;
+  const Shape dims_;       // of the operand
+  const DimList sizes_;
+  const DimList strides_, index_strides_;
+  const DimList windowed_;
+  const DimList batch_of_window_;  // window dims outside windows, ascending ...
+  const DimList batch_of_indices_; // ... and the dims of the indices they are
+  const bool clamps_;
+};
+
+/// Element i of an integer literal; what exceeds i64 is its largest, which is out of range of any dim all the same.
+std::int64_t index_value(const Literal& indices, std::int64_t i);
+
+/// What `scatter` with these dimension numbers wrote where: windows of x, with zeros for those out of range.
+Value gather_windows(Value x, Value indices, const Scatter& attrs, const DimList& sizes);
+/// Sizes of scatter's windows per operand dim, 1 where they lack it.
+DimList scatter_sizes(const Scatter& attrs, Type operand, Type updates);
 
 }  // namespace sheaf::ir::ops

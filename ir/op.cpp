@@ -19,6 +19,8 @@ absl::Status check_operands(const Eqn& e) {
   const OpDef& op = *e.op;
   if (op.arity >= 0 && e.num_in() != op.arity)
     return absl::InvalidArgumentError(fmt::format("takes {} operands, not {}", op.arity, e.num_in()));
+  if (e.num_in() == 0 && !op.dtypes && !op.infer)  // the result's dtype is operand 0's
+    return absl::InvalidArgumentError("needs at least one operand");
   for (int k = 0; k < e.num_in(); ++k) {
     if (!contains(op.types, e.in(k).dtype()))
       return absl::InvalidArgumentError(

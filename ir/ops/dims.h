@@ -32,6 +32,19 @@ inline absl::Status check_dims(std::string_view what, const DimList& dims, int r
   return absl::OkStatus();
 }
 
+/// One entry per dim of a tensor of that rank. `field` opens the message: "perm".
+inline absl::Status check_length(std::string_view field, const DimList& list, int rank) {
+  if (static_cast<int>(list.size()) == rank) return absl::OkStatus();
+  return absl::InvalidArgumentError(fmt::format("{} {} must have one entry for each of the {} dims", field, to_string(list), rank));
+}
+
+/// No negative extent.
+inline absl::Status check_shape(const DimList& shape) {
+  for (std::int64_t n : shape)
+    if (n < 0) return absl::InvalidArgumentError(fmt::format("shape {} must not be negative", to_string(shape)));
+  return absl::OkStatus();
+}
+
 /// a, then b.
 inline DimList concat(DimList a, const DimList& b) {
   a.insert(a.end(), b.begin(), b.end());

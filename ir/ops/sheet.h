@@ -1,8 +1,6 @@
-// What elementwise data sheets share: their factors, their scalar DAGs, their reference loops, and the adjoint of reading
-// a rank-0 operand everywhere.
+// What elementwise data sheets share: their factors, their scalar DAGs, their reference loops, and the adjoint of
+// reading a rank-0 operand everywhere.
 #pragma once
-
-#include <functional>
 
 #include "ir/ops/rules.h"
 

@@ -1,8 +1,8 @@
 # Builds and runs the consumer project, in one of two ways (WAY):
 #   installed: Sheaf is installed from BINARY, the tree is then moved, and the consumer finds it at the new place;
 #   subdirectory: the consumer adds ROOT to its own build.
-# Both must print first.txt. Run as cmake -D WAY= -D ROOT= -D COMPILER= -D BINARY= -D WORK= -D BUILD_TYPE= -D FLAGS= -D LAUNCHER= -P
-# consumer_test.cmake.
+# Both must print first.txt, and the README must show first.cpp and first.txt as they are. Run as
+# cmake -D WAY= -D ROOT= -D COMPILER= -D BINARY= -D WORK= -D BUILD_TYPE= -D FLAGS= -D LAUNCHER= -P consumer_test.cmake.
 cmake_minimum_required(VERSION 3.25)
 
 function(run)
@@ -13,6 +13,16 @@ function(run)
   endif()
   set(output "${out}" PARENT_SCOPE)
 endfunction()
+
+file(READ ${ROOT}/README.md readme)
+foreach(shown IN ITEMS first.cpp first.txt)
+  file(READ ${ROOT}/tests/consumer/${shown} text)
+  string(FIND "${readme}" "```cpp\n${text}```" as_code)
+  string(FIND "${readme}" "```\n${text}```" as_output)
+  if(as_code EQUAL -1 AND as_output EQUAL -1)
+    message(FATAL_ERROR "README.md does not show tests/consumer/${shown} as it is")
+  endif()
+endforeach()
 
 file(REMOVE_RECURSE ${WORK})
 if(WAY STREQUAL installed)

@@ -1,5 +1,5 @@
-// Black-Scholes: the price of a European call, its Greeks by differentiating the price, and all of them for a whole book
-// of strikes by vmap. Checked against the textbook numbers.
+// Black-Scholes: the price of a European call, its Greeks by differentiating the price, and all of them for a whole
+// book of strikes by vmap. Checked against the textbook numbers.
 #include <sheaf/sheaf.h>
 
 #include <cmath>
@@ -7,7 +7,9 @@
 
 using namespace sheaf;
 
-struct Market { Array spot, rate, volatility, years; };
+struct Market {
+  Array spot, rate, volatility, years;
+};
 
 Array normal_cdf(const Array& x) { return 0.5 * erfc(x * -std::sqrt(0.5)); }
 
@@ -17,7 +19,9 @@ Array call_price(const Market& m, const Array& strike) {
   return m.spot * normal_cdf(d1) - strike * exp(-m.rate * m.years) * normal_cdf(d1 - deviation);
 }
 
-struct Greeks { Array price, delta, gamma, vega, theta, rho; };
+struct Greeks {
+  Array price, delta, gamma, vega, theta, rho;
+};
 
 Greeks greeks(const Market& m, const Array& strike) {
   const auto [price, d] = value_and_grad(call_price)(m, strike);
@@ -34,7 +38,7 @@ int main() {
   const Greeks all = book(market, strikes);
 
   const std::pair<const char*, std::pair<Array, double>> rows[] = {
-      {"price", {all.price, 10.4505836}}, {"delta", {all.delta, 0.6368307}}, {"gamma", {all.gamma, 0.0187620}},
+      {"price", {all.price, 10.4505836}}, {"delta", {all.delta, 0.6368307}},  {"gamma", {all.gamma, 0.0187620}},
       {"vega", {all.vega, 37.5240347}},   {"theta", {all.theta, -6.4140275}}, {"rho", {all.rho, 53.2324815}}};
   double worst = 0;
   for (const auto& [name, row] : rows) {
@@ -42,7 +46,7 @@ int main() {
     std::printf("%-6s %12.7f   textbook %12.7f\n", name, v, row.second);
     worst = std::fmax(worst, std::fabs(v - row.second));
   }
-  std::printf("41 strikes, compiled %lld program, largest difference %.1e: %s\n", static_cast<long long>(compiles(book)), worst,
-              worst < 1e-6 ? "ok" : "WRONG");
+  std::printf("41 strikes, compiled %lld program, largest difference %.1e: %s\n",
+              static_cast<long long>(compiles(book)), worst, worst < 1e-6 ? "ok" : "WRONG");
   return worst < 1e-6 ? 0 : 1;
 }

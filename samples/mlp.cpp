@@ -10,7 +10,9 @@
 
 using namespace sheaf;
 
-struct Mlp { Dense in, out; };
+struct Mlp {
+  Dense in, out;
+};
 
 Array forward(const Mlp& m, const Array& images) {
   const Array x = reshape(convert(images, f32), {-1, 784}) / 255.0;  // [batch, pixels]
@@ -19,7 +21,10 @@ Array forward(const Mlp& m, const Array& images) {
 
 Array loss(const Mlp& m, const Array& images, const Array& labels) { return cross_entropy(forward(m, images), labels); }
 
-struct State { Mlp model; Adam::State<Mlp> adam; };
+struct State {
+  Mlp model;
+  Adam::State<Mlp> adam;
+};
 
 std::pair<Array, State> train_step(const State& s, const Array& images, const Array& labels, const Array& rate) {
   const auto [l, gradient] = value_and_grad(loss)(s.model, images, labels);
@@ -31,7 +36,9 @@ Array count_correct(const Mlp& m, const Array& images, const Array& labels) {
   return sum(argmax(forward(m, images), 1) == labels);
 }
 
-struct Data { Array images, labels; };
+struct Data {
+  Array images, labels;
+};
 
 Data read(const std::string& folder, const std::string& which) {
   return {array(read_idx(folder + "/" + which + "-images-idx3-ubyte.gz")),
@@ -74,7 +81,8 @@ int train(const std::string& folder, int epochs) {
   }
   std::fputc('\n', stderr);
 
-  const double accuracy = correct(state.model, test.images, test.labels).item<double>() / static_cast<double>(test.labels.size());
+  const double accuracy =
+      correct(state.model, test.images, test.labels).item<double>() / static_cast<double>(test.labels.size());
   const Stats s = stats();
   if (const char* dumps = std::getenv("SHEAF_DUMP"); dumps && *dumps) std::printf("IR of every pass: %s\n", dumps);
   std::printf("test accuracy %.4f, compiled %lld kernels, loaded %lld, %.0f images/s\n", accuracy,

@@ -109,7 +109,8 @@ RuleKey& RuleKey::add(double v) {
   return add_bits(bits);
 }
 
-std::vector<Array> apply(std::string_view name, RuleKey key, std::span<const Input> inputs, Loc own, Rule rule, bool weak) {
+std::vector<Array> apply(std::string_view name, RuleKey key, std::span<const Input> inputs, Loc own, Rule rule,
+                         bool weak) {
   const Loc loc = UserLine::or_own(own);
   Recorder* r = Recorder::current();
   try {
@@ -145,7 +146,8 @@ std::vector<Array> compose(std::string_view name, RuleKey key, std::span<const O
     std::vector<Array> params;
     for (std::size_t i = 0; i < arrays.size(); ++i) {
       const ArrayNode& node = *arrays[i].node();
-      params.push_back(r.param(node.type, node.is_weak, {.shown = "", .in_text = "", .place = fmt::format("operand {}", i)}, true));
+      params.push_back(
+          r.param(node.type, node.is_weak, {.shown = "", .in_text = "", .place = fmt::format("operand {}", i)}, true));
     }
     const std::vector<Array> results = body(params);
     auto program = std::make_shared<EagerProgram>();
@@ -179,7 +181,9 @@ ir::Values emit(ir::Builder& b, const ir::OpDef& op, ir::Values operands, std::s
   return *std::move(values);
 }
 
-ir::Value emit1(ir::Builder& b, const ir::OpDef& op, ir::Values operands) { return emit(b, op, std::move(operands))[0]; }
+ir::Value emit1(ir::Builder& b, const ir::OpDef& op, ir::Values operands) {
+  return emit(b, op, std::move(operands))[0];
+}
 
 ir::Value constant(ir::Builder& b, Number v, DType dtype) {
   if (v.kind() == Number::Kind::floating || !is_int(dtype)) return b.constant(dtype, v.as_double());
@@ -192,18 +196,21 @@ int checked_axis(std::string_view name, const Operand& x, std::int64_t axis, Loc
   const int rank = x.rank();
   if (axis < -rank || axis >= rank) {
     const Named named{"operand", x.array()};
-    throw ShapeError(UserLine::or_own(loc), fmt::format("{}: axis {} is out of range for rank {}{}", name, axis, rank, describe({&named, 1})));
+    throw ShapeError(UserLine::or_own(loc),
+                     fmt::format("{}: axis {} is out of range for rank {}{}", name, axis, rank, describe({&named, 1})));
   }
   return static_cast<int>(axis < 0 ? axis + rank : axis);
 }
 
-std::vector<std::int64_t> checked_axes(std::string_view name, const Operand& x, const std::vector<std::int64_t>& axes, Loc loc) {
+std::vector<std::int64_t> checked_axes(std::string_view name, const Operand& x, const std::vector<std::int64_t>& axes,
+                                       Loc loc) {
   std::vector<std::int64_t> out;
   for (const std::int64_t axis : axes) {
     const std::int64_t a = checked_axis(name, x, axis, loc);
     if (std::find(out.begin(), out.end(), a) != out.end()) {
       const Named named{"operand", x.array()};
-      throw ShapeError(UserLine::or_own(loc), fmt::format("{}: axis {} is listed twice{}", name, axis, describe({&named, 1})));
+      throw ShapeError(UserLine::or_own(loc),
+                       fmt::format("{}: axis {} is listed twice{}", name, axis, describe({&named, 1})));
     }
     out.push_back(a);
   }

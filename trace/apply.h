@@ -1,6 +1,6 @@
-// How a library function becomes equations. While tracing, its rule writes into the current trace; otherwise the rule is
-// recorded once per signature as a small program, which is compiled, cached and run: eager and traced execution share
-// every rule.
+// How a library function becomes equations. While tracing, its rule writes into the current trace; otherwise the rule
+// is recorded once per signature as a small program, which is compiled, cached and run: eager and traced execution
+// share every rule.
 #pragma once
 
 #include <absl/functional/function_ref.h>
@@ -82,6 +82,7 @@ ir::Value constant(ir::Builder& b, Number v, DType dtype);
 
 /// axis counted from the front, or ShapeError: "sum: axis 3 is out of range for f32[2, 3]".
 int checked_axis(std::string_view name, const Operand& x, std::int64_t axis, Loc loc);
-std::vector<std::int64_t> checked_axes(std::string_view name, const Operand& x, const std::vector<std::int64_t>& axes, Loc loc);
+std::vector<std::int64_t> checked_axes(std::string_view name, const Operand& x, const std::vector<std::int64_t>& axes,
+                                       Loc loc);
 
 }  // namespace sheaf

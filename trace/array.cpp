@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "ir/scalar.h"
@@ -74,11 +75,14 @@ Array concrete(runtime::BufferPtr buffer, ir::Type type, bool is_weak, Loc made_
 runtime::BufferPtr number_buffer(Number v, DType dtype, Loc made_at) {
   std::uint64_t bits[3] = {};
   const DType from = v.kind() == Number::Kind::floating ? f64 : i64;
-  if (from == f64) bits[0] = ir::to_bits(f64, v.as_double());
-  else bits[0] = static_cast<std::uint64_t>(v.as_int());
+  if (from == f64)
+    bits[0] = ir::to_bits(f64, v.as_double());
+  else
+    bits[0] = static_cast<std::uint64_t>(v.as_int());
   const std::uint64_t out = from == dtype ? bits[0] : ir::eval_op(ir::ScalarOp::convert, from, dtype, bits);
   auto buffer = runtime::Buffer::from_host(
-      runtime::device(0), std::span(reinterpret_cast<const std::byte*>(&out), static_cast<std::size_t>(size_bytes(dtype))), made_at);
+      runtime::device(0),
+      std::span(reinterpret_cast<const std::byte*>(&out), static_cast<std::size_t>(size_bytes(dtype))), made_at);
   check(buffer.status(), made_at);
   return *std::move(buffer);
 }
@@ -89,7 +93,8 @@ runtime::BufferPtr buffer_of(const Array& x, ir::Type type, Loc use) {
     case ArrayNode::Kind::concrete: break;
     case ArrayNode::Kind::number: return number_buffer(node.number, type.dtype(), node.made_at);
     case ArrayNode::Kind::traced: throw_leaked(node, use);
-    case ArrayNode::Kind::abstract: throw TypeError(use, "an array made by abstract() has no value: " + type_text(node));
+    case ArrayNode::Kind::abstract:
+      throw TypeError(use, "an array made by abstract() has no value: " + type_text(node));
   }
   if (node.type == type) return node.buffer;
   // A weak result of an eager operation, wanted in another precision.
@@ -107,7 +112,8 @@ Loc Array::made_at() const { return node_ ? node_->made_at : Loc{}; }
 
 std::int64_t Array::shape(int dim) const {
   const int r = rank();
-  if (dim < -r || dim >= r) throw ShapeError(made_at(), fmt::format("shape: axis {} is out of range for {}", dim, type_text(*this)));
+  if (dim < -r || dim >= r)
+    throw ShapeError(made_at(), fmt::format("shape: axis {} is out of range for {}", dim, type_text(*this)));
   return shape()[dim < 0 ? dim + r : dim];
 }
 
@@ -118,7 +124,8 @@ void Array::read(DType as, void* to, std::int64_t count, bool one, Loc loc) cons
     throw_traced(node, loc, one ? "number" : "elements to read",
                  "It has a value only when the compiled function runs: return it, and read it outside");
   }
-  if (node.kind == ArrayNode::Kind::abstract) throw TypeError(loc, "an array made by abstract() has no value: " + type_text(node));
+  if (node.kind == ArrayNode::Kind::abstract)
+    throw TypeError(loc, "an array made by abstract() has no value: " + type_text(node));
   if (one && node.type.num_elements() != 1)
     throw ShapeError(loc, fmt::format("item: {} has {} elements, not one", type_text(node), node.type.num_elements()));
   const runtime::BufferPtr buffer = buffer_of(*this, node.type, loc);
@@ -157,7 +164,8 @@ Array from_host(const void* data, DType from, const Shape& shape, DType to, Loc 
     if (n < 0) throw ShapeError(loc, "array: the shape " + to_string(shape) + " has a negative extent");
   const ir::Type type(to, shape);
   std::vector<std::byte> converted;
-  std::span bytes(static_cast<const std::byte*>(data), static_cast<std::size_t>(type.num_elements() * size_bytes(from)));
+  std::span bytes(static_cast<const std::byte*>(data),
+                  static_cast<std::size_t>(type.num_elements() * size_bytes(from)));
   if (from != to) {
     converted.resize(static_cast<std::size_t>(type.bytes()));
     convert_elements(bytes.data(), from, converted.data(), to, type.num_elements());
@@ -168,7 +176,35 @@ Array from_host(const void* data, DType from, const Shape& shape, DType to, Loc 
   return concrete(*std::move(buffer), type, false, loc);
 }
 
+Array from_numbers(std::span<const Number> values, const Shape& shape, std::optional<DType> dtype, Loc loc) {
+  const auto has = [&](Number::Kind k) {
+    return std::any_of(values.begin(), values.end(), [&](Number n) { return n.kind() == k; });
+  };
+  const bool floats = has(Number::Kind::floating);
+  const DType to = dtype.value_or(floats ? f32 : has(Number::Kind::integer) ? i32 : bool_);
+  std::vector<double> reals;
+  std::vector<std::int64_t> integers;
+  for (const Number n : values) reals.push_back(n.as_double()), integers.push_back(n.as_int());
+  return floats ? from_host(reals.data(), f64, shape, to, loc) : from_host(integers.data(), i64, shape, to, loc);
+}
+
 void ragged_list(Loc loc) { throw ShapeError(loc, "array: the inner lists must have the same length"); }
 
 }  // namespace detail
+
+Array array(std::initializer_list<Number> values, std::optional<DType> dtype, Loc loc) {
+  return detail::from_numbers({values.begin(), values.size()}, {static_cast<std::int64_t>(values.size())}, dtype, loc);
+}
+
+Array array(std::initializer_list<std::initializer_list<Number>> values, std::optional<DType> dtype, Loc loc) {
+  std::vector<Number> flat;
+  const std::size_t inner = values.size() ? values.begin()->size() : 0;
+  for (const auto& row : values) {
+    if (row.size() != inner) detail::ragged_list(loc);
+    flat.insert(flat.end(), row.begin(), row.end());
+  }
+  return detail::from_numbers(flat, {static_cast<std::int64_t>(values.size()), static_cast<std::int64_t>(inner)}, dtype,
+                              loc);
+}
+
 }  // namespace sheaf

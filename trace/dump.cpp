@@ -79,7 +79,8 @@ void Dump::kernels(const codegen::Program& program) {
     const std::string base = fmt::format("kernel-{:02}-{}", i, k.name);
     write(base + ".kir", kir::to_text(*k.kir));
     const codegen::CompileUnit unit{k.kir.get(), k.name};
-    const std::pair<codegen::Listing, const char*> listings[] = {{codegen::Listing::llvm_ir, ".ll"}, {codegen::Listing::assembly, ".s"}};
+    const std::pair<codegen::Listing, const char*> listings[] = {{codegen::Listing::llvm_ir, ".ll"},
+                                                                 {codegen::Listing::assembly, ".s"}};
     for (const auto& [listing, suffix] : listings)
       if (const auto text = codegen::list_cpu({&unit, 1}, target, listing); text.ok()) write(base + suffix, *text);
   }

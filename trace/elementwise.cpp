@@ -83,9 +83,11 @@ Shape broadcast_shapes(std::string_view name, std::span<const Operand> operands,
       std::string shapes;
       for (std::size_t k = 0; k < operands.size(); ++k) {
         shapes += (k ? " and " : "") + to_string(operands[k].shape());
-        named.push_back({operands.size() == 2 ? (k ? "rhs" : "lhs") : fmt::format("operand {}", k), operands[k].array()});
+        named.push_back(
+            {operands.size() == 2 ? (k ? "rhs" : "lhs") : fmt::format("operand {}", k), operands[k].array()});
       }
-      throw ShapeError(UserLine::or_own(loc), fmt::format("{}: shapes {} cannot be broadcast together{}", name, shapes, describe(named)));
+      throw ShapeError(UserLine::or_own(loc),
+                       fmt::format("{}: shapes {} cannot be broadcast together{}", name, shapes, describe(named)));
     }
   }
   return shape;
@@ -197,7 +199,8 @@ Array stop_gradient(Operand x) {
                 [](ir::Builder& b, const ir::Values& in) { return emit(b, ir::ops::stop_gradient, in); });
 }
 Array convert(Operand x, DType dtype) {
-  return apply1("convert", RuleKey(), {Input(x, dtype)}, x.loc(), [](ir::Builder&, const ir::Values& in) { return in; });
+  return apply1("convert", RuleKey(), {Input(x, dtype)}, x.loc(),
+                [](ir::Builder&, const ir::Values& in) { return in; });
 }
 Array bitcast(Operand x, DType dtype) {
   return apply1("bitcast", RuleKey().add(static_cast<std::int64_t>(dtype)), {x}, x.loc(),
@@ -216,7 +219,9 @@ Array logical_xor(Operand x, Operand y) { return logical("logical_xor", ir::ops:
 Array shift_right_logical(Operand x, Operand y) {
   return elementwise("shift_right_logical", ir::ops::shr_logical, {x, y});
 }
-Array clip(Operand x, Operand low, Operand high) { return elementwise("clip", ir::ops::clamp, {Operand(low), x, high}); }
+Array clip(Operand x, Operand low, Operand high) {
+  return elementwise("clip", ir::ops::clamp, {Operand(low), x, high});
+}
 
 // Integer powers of a fixed number are products, exact where the base's powers are; all else goes through pow.
 Array pow(Operand x, Operand y) {

@@ -25,12 +25,12 @@ class Interpreted final : public Compiled {
  public:
   explicit Interpreted(ir::FunctionRef f) : f_(std::move(f)) {}
 
-  std::vector<runtime::BufferPtr> run(std::span<const runtime::BufferPtr> inputs, const std::vector<bool>&,
+  std::vector<runtime::BufferPtr> run(std::span<const runtime::BufferPtr> buffers, const std::vector<bool>&,
                                       Loc loc) const override {
     ir::Literals literals;
-    for (std::size_t i = 0; i < inputs.size(); ++i) {
+    for (std::size_t i = 0; i < buffers.size(); ++i) {
       literals.emplace_back(f_->params()[i].type());
-      check(inputs[i]->to_host(std::span(literals[i].data(), literals[i].bytes())), loc);
+      check(buffers[i]->to_host(std::span(literals[i].data(), literals[i].bytes())), loc);
     }
     std::vector<runtime::BufferPtr> out;
     for (const ir::Literal& r : ir::eval(*f_, literals)) {
@@ -88,7 +88,8 @@ std::shared_ptr<Compiled> compile_native(const ir::FunctionRef& f, const std::ve
     ir::log(ir::LogTopic::compile, "{}: {} took {:.3f} ms", f->name(), what, ms);
   };
   passes::PipelineOptions options{.donated = donated};
-  if (dump.is_on()) options.observe = [&](int n, std::string_view name, const ir::FunctionRef& g) { dump.pass(n, name, g); };
+  if (dump.is_on())
+    options.observe = [&](int n, std::string_view name, const ir::FunctionRef& g) { dump.pass(n, name, g); };
   const passes::Plan plan = passes::run_pipeline(f, options);
   lap("passes");
   codegen::Program program = codegen::lower(plan);

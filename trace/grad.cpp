@@ -38,9 +38,11 @@ std::vector<Array> checked_tangents(std::string_view who, std::string_view noun,
     if (!is_differentiable(wanted[i].type.dtype())) continue;
     const LeafType t = leaf_type(*given[i], loc);
     if (t.type.dims() != wanted[i].type.dims())
-      throw ShapeError(loc, fmt::format("{}: the {} of {} must be {}, not {}", who, noun, places[i], ir::to_string(wanted[i].type), ir::to_string(t.type)));
+      throw ShapeError(loc, fmt::format("{}: the {} of {} must be {}, not {}", who, noun, places[i],
+                                        ir::to_string(wanted[i].type), ir::to_string(t.type)));
     if (t.type != wanted[i].type && !t.is_weak)
-      throw TypeError(loc, fmt::format("{}: the {} of {} must be {}, not {}", who, noun, places[i], ir::to_string(wanted[i].type), ir::to_string(t.type)));
+      throw TypeError(loc, fmt::format("{}: the {} of {} must be {}, not {}", who, noun, places[i],
+                                       ir::to_string(wanted[i].type), ir::to_string(t.type)));
     out.push_back(*given[i]);
   }
   return out;
@@ -53,37 +55,44 @@ std::vector<std::string> result_places(const Structure& s) {
 }
 
 // All results: those in `out` come from `have`, in order, the others are zero.
-std::vector<Array> with_zeros(std::span<const Array> have, const passes::Mask& out, std::span<const LeafType> types, Loc loc) {
+std::vector<Array> with_zeros(std::span<const Array> have, const passes::Mask& out, std::span<const LeafType> types,
+                              Loc loc) {
   std::vector<Array> all;
   std::size_t next = 0;
   for (std::size_t j = 0; j < out.size(); ++j) all.push_back(out[j] ? have[next++] : zeros_of(types[j].type, loc));
   return all;
 }
 
-void check_argument_leaves(const char* who, const FlatCall& call, std::span<const LeafType> types, const passes::Mask& wrt, Loc loc) {
+void check_argument_leaves(const char* who, const FlatCall& call, std::span<const LeafType> types,
+                           const passes::Mask& wrt, Loc loc) {
   const std::vector<std::string> places = leaf_places(call);
   for (std::size_t i = 0; i < types.size(); ++i)
     if (wrt[i] && !is_differentiable(types[i].type.dtype()))
-      throw TypeError(loc, fmt::format("{}: {} is {}; only floats have gradients", who, places[i], ir::to_string(types[i].type)));
+      throw TypeError(
+          loc, fmt::format("{}: {} is {}; only floats have gradients", who, places[i], ir::to_string(types[i].type)));
 }
 
 void check_value(const char* who, const Traced& t, Loc loc) {
   const ir::Type value = t.results[0].type;
   if (value.rank() != 0)
-    throw ShapeError(loc, fmt::format("{}: the function must return a scalar, not {}; reduce it with sum() or mean()", who, ir::to_string(value)));
-  if (!is_float(value.dtype())) throw TypeError(loc, fmt::format("{}: the function must return a float, not {}", who, ir::to_string(value)));
+    throw ShapeError(loc, fmt::format("{}: the function must return a scalar, not {}; reduce it with sum() or mean()",
+                                      who, ir::to_string(value)));
+  if (!is_float(value.dtype()))
+    throw TypeError(loc, fmt::format("{}: the function must return a float, not {}", who, ir::to_string(value)));
 }
 
 }  // namespace
 
-std::vector<Array> value_and_grad(const char* who, const FlatCall& call, std::span<const int> argnums, Structure& result) {
+std::vector<Array> value_and_grad(const char* who, const FlatCall& call, std::span<const int> argnums,
+                                  Structure& result) {
   const Loc loc = UserLine::or_own(call.loc());
   const std::vector<LeafType> types = leaf_types(call);
   passes::Mask wrt;
   const std::span<const std::size_t> counts = call.leaf_counts();
   for (std::size_t k = 0; k < counts.size(); ++k) {
     const bool wanted = std::find(argnums.begin(), argnums.end(), static_cast<int>(k)) != argnums.end();
-    if (wanted && counts[k] == 0) throw TypeError(loc, fmt::format("{}: argument {} has no arrays: make the parameter an Array", who, k));
+    if (wanted && counts[k] == 0)
+      throw TypeError(loc, fmt::format("{}: argument {} has no arrays: make the parameter an Array", who, k));
     wrt.insert(wrt.end(), counts[k], wanted);
   }
   check_argument_leaves(who, call, types, wrt, loc);
@@ -96,10 +105,12 @@ std::vector<Array> value_and_grad(const char* who, const FlatCall& call, std::sp
   const std::size_t results = t.results.size();
   std::vector<std::size_t> first(counts.size() + 1, results);
   for (std::size_t k = 0; k < counts.size(); ++k)
-    first[k + 1] = first[k] + (std::find(argnums.begin(), argnums.end(), static_cast<int>(k)) != argnums.end() ? counts[k] : 0);
+    first[k + 1] =
+        first[k] + (std::find(argnums.begin(), argnums.end(), static_cast<int>(k)) != argnums.end() ? counts[k] : 0);
   std::vector<Array> out(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(results));
   for (const int k : argnums)
-    out.insert(out.end(), all.begin() + static_cast<std::ptrdiff_t>(first[k]), all.begin() + static_cast<std::ptrdiff_t>(first[k] + counts[k]));
+    out.insert(out.end(), all.begin() + static_cast<std::ptrdiff_t>(first[k]),
+               all.begin() + static_cast<std::ptrdiff_t>(first[k] + counts[k]));
   return out;
 }
 
@@ -115,7 +126,8 @@ std::vector<Array> jvp(const FlatCall& call, std::span<const Array* const> tange
   const std::vector<Array> all = apply_function(d.function, inputs, loc);
   const std::span<const Array> span(all);
   std::vector<Array> out(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(t.results.size()));
-  for (Array& tangent : with_zeros(span.subspan(t.results.size()), d.out, t.results, loc)) out.push_back(std::move(tangent));
+  for (Array& tangent : with_zeros(span.subspan(t.results.size()), d.out, t.results, loc))
+    out.push_back(std::move(tangent));
   result = std::move(t.structure);
   return out;
 }

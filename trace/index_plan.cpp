@@ -46,8 +46,10 @@ std::vector<Index> written_out(std::string_view name, const Array& x, std::span<
   std::vector<Index> full;
   const auto fill = [&] { full.insert(full.end(), static_cast<std::size_t>(x.rank() - named), Index(slice(), loc)); };
   for (const Index& i : index) {
-    if (i.kind == Kind::rest) fill();
-    else full.push_back(i);
+    if (i.kind == Kind::rest)
+      fill();
+    else
+      full.push_back(i);
   }
   if (rests == 0) fill();
   return full;
@@ -57,8 +59,10 @@ void check_list(std::string_view name, const Index& i) {
   const DType t = node_of(i.list, i.loc).type.dtype();
   if (is_int(t)) return;
   const Named named{"index", &i.list};
-  const std::string advice = is_bool(t) ? ". The number of elements a mask selects is not known to the compiler: use where()" : "";
-  throw TypeError(UserLine::or_own(i.loc), fmt::format("{}: an index array must be an integer, not {}{}{}", name, sheaf::name(t), advice, describe({&named, 1})));
+  const std::string advice =
+      is_bool(t) ? ". The number of elements a mask selects is not known to the compiler: use where()" : "";
+  throw TypeError(UserLine::or_own(i.loc), fmt::format("{}: an index array must be an integer, not {}{}{}", name,
+                                                       sheaf::name(t), advice, describe({&named, 1})));
 }
 
 }  // namespace
@@ -79,7 +83,9 @@ IndexPlan plan_index(std::string_view name, const Array& x, std::span<const Inde
     } else {
       if (i.kind == Kind::position) {
         const std::int64_t n = shape[d], p = i.position < 0 ? i.position + n : i.position;
-        if (p < 0 || p >= n) throw_index(name, fmt::format("index {} is out of range for axis {} of extent {}", i.position, d, n), x, i.loc);
+        if (p < 0 || p >= n)
+          throw_index(name, fmt::format("index {} is out of range for axis {} of extent {}", i.position, d, n), x,
+                      i.loc);
         plan.dims.push_back({.start = p, .count = 1, .is_position = true});
       } else {
         check_list(name, i);
@@ -99,12 +105,15 @@ IndexPlan plan_index(std::string_view name, const Array& x, std::span<const Inde
     }
     ++item;
   }
-  if (has_lists && last_list - first_list + 1 != list_count) {  // lists with something between them: their dims come first
+  if (has_lists &&
+      last_list - first_list + 1 != list_count) {  // lists with something between them: their dims come first
     std::erase_if(plan.results, [](const IndexPlan::Result& r) { return r.kind == IndexPlan::Result::Kind::lists; });
     plan.results.insert(plan.results.begin(), {IndexPlan::Result::Kind::lists});
   }
-  for (const IndexPlan::Dim& d : plan.dims) plan.key.insert(plan.key.end(), {d.start, d.step, d.count, d.is_position, d.list});
-  for (const IndexPlan::Result& r : plan.results) plan.key.insert(plan.key.end(), {static_cast<std::int64_t>(r.kind), r.dim});
+  for (const IndexPlan::Dim& d : plan.dims)
+    plan.key.insert(plan.key.end(), {d.start, d.step, d.count, d.is_position, d.list});
+  for (const IndexPlan::Result& r : plan.results)
+    plan.key.insert(plan.key.end(), {static_cast<std::int64_t>(r.kind), r.dim});
   return plan;
 }
 

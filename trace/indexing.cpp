@@ -1,5 +1,5 @@
-// Reading and writing through an index: slices and reshapes where positions are fixed, gather and scatter where they are
-// data.
+// Reading and writing through an index: slices and reshapes where positions are fixed, gather and scatter where they
+// are data.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,13 +26,15 @@ ir::Value take_ranges(ir::Builder& b, ir::Value x, const IndexPlan& plan) {
   for (std::size_t d = 0; d < plan.dims.size(); ++d) {
     const IndexPlan::Dim& p = plan.dims[d];
     const std::int64_t last = p.start + (p.count - 1) * p.step, stride = std::abs(p.step);
-    const std::int64_t low = p.count == 0 ? 0 : std::min(p.start, last), high = p.count == 0 ? 0 : std::max(p.start, last) + 1;
+    const std::int64_t low = p.count == 0 ? 0 : std::min(p.start, last),
+                       high = p.count == 0 ? 0 : std::max(p.start, last) + 1;
     s.start.push_back(p.list >= 0 ? 0 : low);
     s.limit.push_back(p.list >= 0 ? x.dims()[d] : high);
     s.stride.push_back(p.list >= 0 ? 1 : stride);
     if (p.step < 0) reversed.dims.push_back(static_cast<std::int64_t>(d));
   }
-  const bool is_whole = s.limit == x.dims() && std::all_of(s.start.begin(), s.start.end(), [](auto v) { return v == 0; }) &&
+  const bool is_whole = s.limit == x.dims() &&
+                        std::all_of(s.start.begin(), s.start.end(), [](auto v) { return v == 0; }) &&
                         std::all_of(s.stride.begin(), s.stride.end(), [](auto v) { return v == 1; });
   if (!is_whole) x = emit1(b, ir::ops::slice, {x}, std::move(s));
   return reversed.dims.empty() ? x : emit1(b, ir::ops::reverse, {x}, std::move(reversed));
@@ -42,8 +44,10 @@ ir::Value take_ranges(ir::Builder& b, ir::Value x, const IndexPlan& plan) {
 Shape result_shape(const IndexPlan& plan, const Shape& lists) {
   Shape shape;
   for (const IndexPlan::Result& r : plan.results) {
-    if (r.kind == Kind::lists) shape.insert(shape.end(), lists.begin(), lists.end());
-    else shape.push_back(r.kind == Kind::new_axis ? 1 : plan.dims[r.dim].count);
+    if (r.kind == Kind::lists)
+      shape.insert(shape.end(), lists.begin(), lists.end());
+    else
+      shape.push_back(r.kind == Kind::new_axis ? 1 : plan.dims[r.dim].count);
   }
   return shape;
 }
@@ -92,15 +96,18 @@ Array read_lists(const Array& x, const IndexPlan& plan, const Shape& lists, std:
   }
   std::int64_t position = 0;
   for (const IndexPlan::Result& r : plan.results) {
-    if (r.kind == Kind::lists) position += static_cast<std::int64_t>(lists.size());
-    else if (r.kind == Kind::dim) g.offset_dims.push_back(position++);
+    if (r.kind == Kind::lists)
+      position += static_cast<std::int64_t>(lists.size());
+    else if (r.kind == Kind::dim)
+      g.offset_dims.push_back(position++);
   }
   g.index_dim.push_back(static_cast<std::int64_t>(lists.size()));
   const Array vectors = index_vectors(indices, lists);
-  return apply1("index", RuleKey().add(plan.key), {x, vectors}, {}, [&](ir::Builder& b, const ir::Values& in) -> ir::Values {
-    const ir::Value v = emit1(b, ir::ops::gather, {take_ranges(b, in[0], plan), in[1]}, g);
-    return {ir::ops::reshape_to(v, result_shape(plan, lists))};
-  });
+  return apply1("index", RuleKey().add(plan.key), {x, vectors}, {},
+                [&](ir::Builder& b, const ir::Values& in) -> ir::Values {
+                  const ir::Value v = emit1(b, ir::ops::gather, {take_ranges(b, in[0], plan), in[1]}, g);
+                  return {ir::ops::reshape_to(v, result_shape(plan, lists))};
+                });
 }
 
 }  // namespace
@@ -145,18 +152,15 @@ Array read_index(const Array& x, const IndexPlan& plan, Loc loc) {
     })[0];
   }
   if (plan.is_basic()) {
-    return apply1("index", RuleKey().add(plan.key), {Operand(x, loc)}, loc, [&](ir::Builder& b, const ir::Values& in) -> ir::Values {
-      return {ir::ops::reshape_to(take_ranges(b, in[0], plan), result_shape(plan, {}))};
-    });
+    return apply1("index", RuleKey().add(plan.key), {Operand(x, loc)}, loc,
+                  [&](ir::Builder& b, const ir::Values& in) -> ir::Values {
+                    return {ir::ops::reshape_to(take_ranges(b, in[0], plan), result_shape(plan, {}))};
+                  });
   }
   const Shape lists = list_shape(plan, loc);
   return compose("index", RuleKey().add(plan.key), with_lists(x, plan, loc), loc, [&](std::span<const Array> in) {
     return std::vector{read_lists(in[0], plan, lists, in.subspan(1))};
   })[0];
-}
-
-Array Array::operator[](const Index& i) const {
-  return read_index(*this, plan_index("index", *this, {&i, 1}), i.loc);
 }
 
 Array Array::index(std::initializer_list<Index> index) const {
@@ -190,25 +194,28 @@ Array write_ranges(const Array& x, const IndexPlan& plan, const Array& value, Wr
   const Array old = how == Write::set ? value : read_index(x, plan, {});
   const Array placed = reshape(broadcast_to(convert(combine(how, old, value), x.dtype()), shape), window);
   if (num_elements(window) == 0) return x;
-  if (window == x.shape() && std::all_of(plan.dims.begin(), plan.dims.end(), [](const auto& d) { return d.step == 1; })) return placed;
+  if (window == x.shape() && std::all_of(plan.dims.begin(), plan.dims.end(), [](const auto& d) { return d.step == 1; }))
+    return placed;
   // Strided: spread the values to their places, and choose by a mask spread the same way.
-  return apply1("at", RuleKey().add(plan.key), {x, placed}, {}, [&](ir::Builder& b, const ir::Values& in) -> ir::Values {
-    ir::ops::Reverse reversed;
-    ir::ops::Pad spread;
-    for (std::size_t d = 0; d < plan.dims.size(); ++d) {
-      const IndexPlan::Dim& p = plan.dims[d];
-      const std::int64_t last = p.start + (p.count - 1) * p.step, stride = std::abs(p.step);
-      if (p.step < 0) reversed.dims.push_back(static_cast<std::int64_t>(d));
-      spread.low.push_back(std::min(p.start, last));
-      spread.high.push_back(in[0].dims()[d] - 1 - std::max(p.start, last));
-      spread.interior.push_back(p.count > 1 ? stride - 1 : 0);
-    }
-    ir::Value v = in[1];
-    if (!reversed.dims.empty()) v = emit1(b, ir::ops::reverse, {v}, std::move(reversed));
-    const ir::Value mask = emit1(b, ir::ops::pad, {b.full(v.type().with_dtype(bool_), 1), b.constant(bool_, 0)}, spread);
-    v = emit1(b, ir::ops::pad, {v, b.constant(v.dtype(), 0)}, spread);
-    return {emit1(b, ir::ops::select, {mask, v, in[0]})};
-  });
+  return apply1("at", RuleKey().add(plan.key), {x, placed}, {},
+                [&](ir::Builder& b, const ir::Values& in) -> ir::Values {
+                  ir::ops::Reverse reversed;
+                  ir::ops::Pad spread;
+                  for (std::size_t d = 0; d < plan.dims.size(); ++d) {
+                    const IndexPlan::Dim& p = plan.dims[d];
+                    const std::int64_t last = p.start + (p.count - 1) * p.step, stride = std::abs(p.step);
+                    if (p.step < 0) reversed.dims.push_back(static_cast<std::int64_t>(d));
+                    spread.low.push_back(std::min(p.start, last));
+                    spread.high.push_back(in[0].dims()[d] - 1 - std::max(p.start, last));
+                    spread.interior.push_back(p.count > 1 ? stride - 1 : 0);
+                  }
+                  ir::Value v = in[1];
+                  if (!reversed.dims.empty()) v = emit1(b, ir::ops::reverse, {v}, std::move(reversed));
+                  const ir::Value mask =
+                      emit1(b, ir::ops::pad, {b.full(v.type().with_dtype(bool_), 1), b.constant(bool_, 0)}, spread);
+                  v = emit1(b, ir::ops::pad, {v, b.constant(v.dtype(), 0)}, spread);
+                  return {emit1(b, ir::ops::select, {mask, v, in[0]})};
+                });
 }
 
 ir::lowering::Scatter::Combine scatter_combine(Write how) {
@@ -247,7 +254,8 @@ Array write_lists(const Array& x, const IndexPlan& plan, const Array& value, Wri
     Shape wide(index_shape.size(), 1);
     if (at == partial.end()) {
       const Array list = from_front(list_values[p.list], x.shape()[d], dtype);
-      std::copy(list.shape().begin(), list.shape().end(), wide.begin() + static_cast<std::ptrdiff_t>(lists.size()) - list.rank());
+      std::copy(list.shape().begin(), list.shape().end(),
+                wide.begin() + static_cast<std::ptrdiff_t>(lists.size()) - list.rank());
       indices.push_back(reshape(list, wide));
     } else {
       wide[lists.size() + static_cast<std::size_t>(at - partial.begin())] = p.count;
@@ -260,7 +268,8 @@ Array write_lists(const Array& x, const IndexPlan& plan, const Array& value, Wri
   for (const IndexPlan::Result& r : plan.results) {
     if (r.kind == Kind::new_axis) continue;
     if (r.kind == Kind::dim) labels.push_back(r.dim), without_new.push_back(plan.dims[r.dim].count);
-    for (std::size_t k = 0; r.kind == Kind::lists && k < lists.size(); ++k) labels.push_back(-1 - static_cast<int>(k)), without_new.push_back(lists[k]);
+    for (std::size_t k = 0; r.kind == Kind::lists && k < lists.size(); ++k)
+      labels.push_back(-1 - static_cast<int>(k)), without_new.push_back(lists[k]);
   }
   std::vector<int> wanted;
   for (std::size_t k = 0; k < lists.size(); ++k) wanted.push_back(-1 - static_cast<int>(k));
@@ -275,8 +284,10 @@ Array write_lists(const Array& x, const IndexPlan& plan, const Array& value, Wri
   s.index_dim.push_back(static_cast<std::int64_t>(index_shape.size()));
   const Array full = broadcast_to(convert(value, x.dtype()), result_shape(plan, lists));
   const Array updates = transpose(reshape(full, without_new), perm);
-  return apply1("at", RuleKey().add(plan.key).add(static_cast<std::int64_t>(how)), {x, index_vectors(indices, index_shape), updates}, {},
-                [&](ir::Builder& b, const ir::Values& in) -> ir::Values { return {emit1(b, ir::ops::scatter, in, s)}; });
+  return apply1(
+      "at", RuleKey().add(plan.key).add(static_cast<std::int64_t>(how)),
+      {x, index_vectors(indices, index_shape), updates}, {},
+      [&](ir::Builder& b, const ir::Values& in) -> ir::Values { return {emit1(b, ir::ops::scatter, in, s)}; });
 }
 
 }  // namespace
@@ -292,8 +303,9 @@ Array write_index(std::string_view name, const Array& x, const IndexPlan& plan, 
   }
   if (!fits) {
     const Named named[] = {{"operand", &x}, {"value", value.array()}};
-    throw ShapeError(UserLine::or_own(loc), fmt::format("{}: a value of shape {} does not broadcast to the indexed {}{}", name,
-                                                        to_string(given), to_string(target), describe(named)));
+    throw ShapeError(UserLine::or_own(loc),
+                     fmt::format("{}: a value of shape {} does not broadcast to the indexed {}{}", name,
+                                 to_string(given), to_string(target), describe(named)));
   }
   if (is_block(plan)) {
     const Array starts = block_starts(plan, loc);

@@ -31,12 +31,13 @@ struct Entry {
   std::vector<LeafType> types;
   std::string statics;
   Traced traced;
-  std::vector<bool> donated;      // per parameter
+  std::vector<bool> donated;  // per parameter
   std::vector<bool> result_weak;
   std::vector<const Array*> captured;
-  bool is_reusable = true;        // false: captures values of a trace that will end
+  bool is_reusable = true;  // false: captures values of a trace that will end
   mutable std::once_flag once;
-  mutable CompiledPtr program;
+  mutable CompiledPtr program;  // set once ...
+  mutable std::atomic<const Compiled*> known{nullptr};  // ... and then here, for those who only look
 };
 using EntryPtr = std::shared_ptr<const Entry>;
 
@@ -53,8 +54,10 @@ class detail::JitFunction {
 
   const Structure& call(const FlatCall& call, std::vector<Array>& out) {
     const EntryPtr entry = find(call);
-    if (Recorder* r = Recorder::current()) stage(*r, *entry, call, out);
-    else execute(*entry, call, out);
+    if (Recorder* r = Recorder::current())
+      stage(*r, *entry, call, out);
+    else
+      execute(*entry, call, out);
     if (entry->is_reusable) return entry->traced.structure;  // kept alive by entries_
     thread_local EntryPtr last;
     return (last = entry)->traced.structure;
@@ -70,8 +73,10 @@ class detail::JitFunction {
   std::int64_t count_compiles() const {
     std::lock_guard lock(mutex_);
     std::vector<const Compiled*> programs;
-    for (const EntryPtr& e : entries_)
-      if (e->program && std::find(programs.begin(), programs.end(), e->program.get()) == programs.end()) programs.push_back(e->program.get());
+    for (const EntryPtr& e : entries_) {
+      const Compiled* p = e->known;
+      if (p && std::find(programs.begin(), programs.end(), p) == programs.end()) programs.push_back(p);
+    }
     return static_cast<std::int64_t>(programs.size());
   }
 
@@ -96,7 +101,9 @@ class detail::JitFunction {
     }
     EntryPtr made;
     const auto entry = cache_.get_or_make(key, [&]() -> absl::StatusOr<EntryPtr> { return made = trace(call, types); });
-    if (!entry.ok()) throw RuntimeError(call.loc() ? call.loc() : loc_, fmt::format("{}: {}", what_, std::string(entry.status().message())));
+    if (!entry.ok())
+      throw RuntimeError(call.loc() ? call.loc() : loc_,
+                         fmt::format("{}: {}", what_, std::string(entry.status().message())));
     if (!(*entry)->is_reusable) {
       cache_.erase(key);
       // Captured values of another trace, or of this one before: only the maker may use them.
@@ -118,8 +125,10 @@ class detail::JitFunction {
     e->traced = trace_call(call, how, types);
     ++traces_;
     ++all_traces;
-    if (std::find(e->donated.begin(), e->donated.end(), true) == e->donated.end()) e->donated.clear();
-    else e->donated.resize(e->traced.function->params().size(), false);
+    if (std::find(e->donated.begin(), e->donated.end(), true) == e->donated.end())
+      e->donated.clear();
+    else
+      e->donated.resize(e->traced.function->params().size(), false);
     for (const LeafType& r : e->traced.results) e->result_weak.push_back(r.is_weak);
     for (const Array& c : e->traced.captured) {
       e->captured.push_back(&c);
@@ -135,7 +144,8 @@ class detail::JitFunction {
       if (d < 0 || d >= static_cast<int>(counts.size()))
         throw TypeError(loc_, fmt::format("{}: donate lists argument {}, and there are {}", what_, d, counts.size()));
     for (std::size_t k = 0; k < counts.size(); ++k) {
-      const bool d = std::find(options_.donate.begin(), options_.donate.end(), static_cast<int>(k)) != options_.donate.end();
+      const bool d =
+          std::find(options_.donate.begin(), options_.donate.end(), static_cast<int>(k)) != options_.donate.end();
       donated.insert(donated.end(), counts[k], d);
     }
     return donated;
@@ -158,7 +168,10 @@ class detail::JitFunction {
 
   void execute(const Entry& e, const FlatCall& call, std::vector<Array>& out) const {
     const Loc loc = call.loc() ? call.loc() : loc_;
-    std::call_once(e.once, [&] { e.program = compile(e.traced.function, e.donated, loc); });
+    std::call_once(e.once, [&] {
+      e.program = compile(e.traced.function, e.donated, loc);
+      e.known = e.program.get();
+    });
     if (e.captured.empty()) {
       run(*e.program, call.leaves(), e.donated, e.result_weak, loc, out);
       return;
@@ -190,8 +203,8 @@ class detail::JitFunction {
   std::atomic<std::int64_t> traces_{0};
   std::atomic<const Entry*> last_{nullptr};
   runtime::SingleFlightMap<std::string, EntryPtr> cache_;
-  mutable std::mutex mutex_;             // guards entries_
-  std::vector<EntryPtr> entries_;        // all that can be reused, for ever
+  mutable std::mutex mutex_;  // guards entries_
+  std::vector<EntryPtr> entries_;  // all that can be reused, for ever
 };
 
 namespace detail {

@@ -44,7 +44,8 @@ Loader::Loader(std::vector<Array> arrays, LoaderOptions options, Loc loc) : opti
 
 void Loader::order_epoch(std::int64_t epoch, Loc loc) {
   if (!options_.shuffle || epoch == epoch_) return;
-  order_ = random::permutation(random::fold_in(random::key(options_.seed, loc), Operand(epoch, loc)), examples_, loc).to_vector<std::int32_t>(loc);
+  order_ = random::permutation(random::fold_in(random::key(options_.seed, loc), Operand(epoch, loc)), examples_, loc)
+               .to_vector<std::int32_t>(loc);
   epoch_ = epoch;
 }
 

@@ -1,5 +1,5 @@
-// Arrays from nothing: constants, ranges and positions. While tracing they are equations, so nothing large is ever baked
-// into a program.
+// Arrays from nothing: constants, ranges and positions. While tracing they are equations, so nothing large is ever
+// baked into a program.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -16,7 +16,9 @@ namespace {
 
 void check_shape(std::string_view name, const Shape& shape, Loc loc) {
   for (const std::int64_t n : shape)
-    if (n < 0) throw ShapeError(UserLine::or_own(loc), fmt::format("{}: the shape {} has a negative extent", name, to_string(shape)));
+    if (n < 0)
+      throw ShapeError(UserLine::or_own(loc),
+                       fmt::format("{}: the shape {} has a negative extent", name, to_string(shape)));
 }
 
 // A range start, start + step, ...: floats are made in f64 and rounded once.
@@ -36,14 +38,21 @@ Array full(const Shape& shape, Operand value, std::optional<DType> dtype) {
   check_shape("full", shape, value.loc());
   const Operand all[] = {value};
   const bool fits = value.rank() <= static_cast<int>(shape.size());
-  if (!fits) throw ShapeError(UserLine::or_own(value.loc()), fmt::format("full: {} does not broadcast to {}", to_string(value.shape()), to_string(shape)));
-  return apply1("full", RuleKey().add(shape),
-                {Input(value, dtype.value_or(promote(all).dtype))}, value.loc(),
+  if (!fits)
+    throw ShapeError(UserLine::or_own(value.loc()),
+                     fmt::format("full: {} does not broadcast to {}", to_string(value.shape()), to_string(shape)));
+  return apply1("full", RuleKey().add(shape), {Input(value, dtype.value_or(promote(all).dtype))}, value.loc(),
                 [&](ir::Builder&, const ir::Values& in) { return ir::Values{broadcast_value(in[0], shape)}; });
 }
 
-Array zeros(const Shape& shape, DType dtype, Loc loc) { return full(shape, Operand(0, loc), dtype); }
-Array ones(const Shape& shape, DType dtype, Loc loc) { return full(shape, Operand(1, loc), dtype); }
+Array zeros(const Shape& shape, DType dtype, Loc loc) {
+  check_shape("zeros", shape, loc);
+  return full(shape, Operand(0, loc), dtype);
+}
+Array ones(const Shape& shape, DType dtype, Loc loc) {
+  check_shape("ones", shape, loc);
+  return full(shape, Operand(1, loc), dtype);
+}
 Array zeros_like(Operand x) { return zeros(x.shape(), x.dtype(), x.loc()); }
 Array ones_like(Operand x) { return ones(x.shape(), x.dtype(), x.loc()); }
 Array full_like(Operand x, Operand value) { return full(x.shape(), value, x.dtype()); }
@@ -59,7 +68,11 @@ Array arange(Number start, Number stop, Number step, std::optional<DType> dtype,
   }
   const double length = std::ceil((stop.as_double() - start.as_double()) / step.as_double());
   if (!(length < 9e15)) throw ShapeError(UserLine::or_own(loc), "arange: the range is not finite");
-  return range(static_cast<std::int64_t>(std::max(length, 0.0)), start, step, dtype.value_or(floats ? f32 : wide ? i64 : i32), loc);
+  return range(static_cast<std::int64_t>(std::max(length, 0.0)), start, step,
+               dtype.value_or(floats ? f32
+                              : wide ? i64
+                                     : i32),
+               loc);
 }
 
 Array linspace(double start, double stop, std::int64_t count, DType dtype, Loc loc) {
@@ -78,12 +91,15 @@ Array linspace(double start, double stop, std::int64_t count, DType dtype, Loc l
 Array iota(const Shape& shape, int dim, DType dtype, Loc loc) {
   check_shape("iota", shape, loc);
   const int rank = static_cast<int>(shape.size());
-  if (dim < -rank || dim >= rank) throw ShapeError(UserLine::or_own(loc), fmt::format("iota: axis {} is out of range for the shape {}", dim, to_string(shape)));
+  if (dim < -rank || dim >= rank)
+    throw ShapeError(UserLine::or_own(loc),
+                     fmt::format("iota: axis {} is out of range for the shape {}", dim, to_string(shape)));
   const int d = dim < 0 ? dim + rank : dim;
-  return apply("iota", RuleKey().add(shape).add(std::int64_t{d}).add(static_cast<std::int64_t>(dtype)), {}, loc,
-               [&](ir::Builder& b, const ir::Values&) {
-                 return ir::Values{emit1(b, ir::ops::iota, {}, ir::ops::Iota{.shape = shape, .dim = {d}, .dtype = dtype})};
-               })[0];
+  return apply(
+      "iota", RuleKey().add(shape).add(std::int64_t{d}).add(static_cast<std::int64_t>(dtype)), {}, loc,
+      [&](ir::Builder& b, const ir::Values&) {
+        return ir::Values{emit1(b, ir::ops::iota, {}, ir::ops::Iota{.shape = shape, .dim = {d}, .dtype = dtype})};
+      })[0];
 }
 
 Array eye(std::int64_t n, DType dtype, Loc loc) {

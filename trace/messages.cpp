@@ -15,8 +15,8 @@ std::string trace_text(const TraceInfo& info) {
 
 namespace {
 
-// What the user calls the value: the argument's name or path, and where it comes from. `known`: the trace the message has
-// named already.
+// What the user calls the value: the argument's name or path, and where it comes from. `known`: the trace the message
+// has named already.
 std::pair<std::string, std::string> origin(const ArrayNode& node, const TraceInfo*& known) {
   const bool is_argument = node.kind == ArrayNode::Kind::traced && node.value.is_param() &&
                            static_cast<std::size_t>(node.value.index()) < node.trace->param_places.size();
@@ -47,10 +47,10 @@ std::string describe(std::span<const Named> operands) {
 }
 
 void throw_leaked(const ArrayNode& node, Loc use) {
-  throw LeakedTracerError(
-      use, fmt::format("a traced value is used after its trace ended: {} made at {} while tracing {}. "
-                       "Return it from the traced function instead of storing it elsewhere",
-                       type_text(node), to_string(node.made_at), trace_text(*node.trace)));
+  throw LeakedTracerError(use,
+                          fmt::format("a traced value is used after its trace ended: {} made at {} while tracing {}. "
+                                      "Return it from the traced function instead of storing it elsewhere",
+                                      type_text(node), to_string(node.made_at), trace_text(*node.trace)));
 }
 
 void throw_traced(const ArrayNode& node, Loc use, std::string_view wanted, std::string_view fix) {

@@ -15,7 +15,10 @@ namespace sheaf {
 std::string type_text(const ArrayNode& node);
 
 /// One line per operand: "\n  lhs m.out.W: f32[512, 10]   (argument 0 of jit step, train.cpp:31)".
-struct Named { std::string role; const Array* array; };
+struct Named {
+  std::string role;
+  const Array* array;
+};
 std::string describe(std::span<const Named> operands);
 
 /// "jit step, train.cpp:31"

@@ -18,11 +18,13 @@ Array to_float(const Array& x) { return convert(x, floating_dtype(x)); }
 }  // namespace
 
 Array relu(Operand x) {
-  return compose1("relu", RuleKey(), {x}, x.loc(), [](std::span<const Array> in) { return where(in[0] > 0, in[0], zeros_like(in[0])); });
+  return compose1("relu", RuleKey(), {x}, x.loc(),
+                  [](std::span<const Array> in) { return where(in[0] > 0, in[0], zeros_like(in[0])); });
 }
 
 Array leaky_relu(Operand x, double slope) {
-  return compose1("leaky_relu", RuleKey().add(slope), {x}, x.loc(), [&](std::span<const Array> in) { return where(in[0] > 0, in[0], in[0] * slope); });
+  return compose1("leaky_relu", RuleKey().add(slope), {x}, x.loc(),
+                  [&](std::span<const Array> in) { return where(in[0] > 0, in[0], in[0] * slope); });
 }
 
 Array gelu(Operand x) {
@@ -76,22 +78,25 @@ Array log_softmax(Operand x, int axis) {
 
 Array logsumexp(Operand x, const Reduce& options) {
   const std::vector<std::int64_t> axes = checked_axes("logsumexp", x, options.axes, x.loc());
-  return compose1("logsumexp", RuleKey().add(axes).add(std::int64_t{options.keepdims}), {x}, x.loc(), [&](std::span<const Array> in) {
-    const Array v = to_float(in[0]);
-    const Array top = max(v, {.axes = axes, .keepdims = true});
+  return compose1("logsumexp", RuleKey().add(axes).add(std::int64_t{options.keepdims}), {x}, x.loc(),
+                  [&](std::span<const Array> in) {
+                    const Array v = to_float(in[0]);
+                    const Array top = max(v, {.axes = axes, .keepdims = true});
     // An infinite maximum would give inf - inf: it is the answer itself.
-    const Array shift = stop_gradient(where(is_finite(top), top, zeros_like(top)));
-    const Array total = log(sum(exp(v - shift), {.axes = axes, .keepdims = true})) + shift;
-    if (options.keepdims) return total;
-    return axes.empty() ? reshape(total, {}) : squeeze(total, axes);
-  });
+                    const Array shift = stop_gradient(where(is_finite(top), top, zeros_like(top)));
+                    const Array total = log(sum(exp(v - shift), {.axes = axes, .keepdims = true})) + shift;
+                    if (options.keepdims) return total;
+                    return axes.empty() ? reshape(total, {}) : squeeze(total, axes);
+                  });
 }
 
 Array cross_entropy(Operand logits, Operand labels) {
   const Shape x = logits.shape();
   if (x.empty() || labels.shape() != Shape(x.begin(), x.end() - 1) || !is_int(labels.dtype())) {
     const Named named[] = {{"logits", logits.array()}, {"labels", labels.array()}};
-    throw ShapeError(UserLine::or_own(logits.loc()), "cross_entropy: labels are integers with the shape of logits without its last dim" + describe(named));
+    throw ShapeError(
+        UserLine::or_own(logits.loc()),
+        "cross_entropy: labels are integers with the shape of logits without its last dim" + describe(named));
   }
   return compose1("cross_entropy", RuleKey(), {logits, labels}, logits.loc(), [&](std::span<const Array> in) {
     return -mean(sum(one_hot(in[1], x.back(), floating_dtype(in[0])) * log_softmax(in[0]), {.axes = {-1}}));
@@ -99,7 +104,8 @@ Array cross_entropy(Operand logits, Operand labels) {
 }
 
 Array mse(Operand x, Operand y) {
-  return compose1("mse", RuleKey(), {x, y}, x.loc(), [](std::span<const Array> in) { return mean(square(to_float(in[0]) - in[1])); });
+  return compose1("mse", RuleKey(), {x, y}, x.loc(),
+                  [](std::span<const Array> in) { return mean(square(to_float(in[0]) - in[1])); });
 }
 
 Array Dense::operator()(Operand x) const {
@@ -124,10 +130,14 @@ Array layer_norm(Operand x, Operand scale, Operand shift, double epsilon) {
 
 namespace {
 
-struct Fans { double in, out; };
+struct Fans {
+  double in, out;
+};
 
 Fans fans(std::string_view name, const Shape& shape, Loc loc) {
-  if (shape.size() < 2) throw ShapeError(UserLine::or_own(loc), fmt::format("{}: the shape {} needs at least two dims", name, to_string(shape)));
+  if (shape.size() < 2)
+    throw ShapeError(UserLine::or_own(loc),
+                     fmt::format("{}: the shape {} needs at least two dims", name, to_string(shape)));
   double receptive = 1;
   for (std::size_t d = 0; d + 2 < shape.size(); ++d) receptive *= static_cast<double>(shape[d]);
   return {receptive * static_cast<double>(shape[shape.size() - 2]), receptive * static_cast<double>(shape.back())};

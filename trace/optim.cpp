@@ -25,8 +25,8 @@ Array sgd_leaf(const Array& p, const Array& g, const Array& rate, double weight_
   return weight_decay == 0 ? p - lr * g : p - lr * (g + weight_decay * p);
 }
 
-std::pair<Array, Array> momentum_leaf(const Array& p, const Array& v, const Array& g, const Array& rate, double momentum,
-                                      bool nesterov, Loc loc) {
+std::pair<Array, Array> momentum_leaf(const Array& p, const Array& v, const Array& g, const Array& rate,
+                                      double momentum, bool nesterov, Loc loc) {
   const UserLine line(loc);
   const Array velocity = momentum * v + g;
   return {p - rate_for(rate, p) * (nesterov ? g + momentum * velocity : velocity), velocity};

@@ -16,7 +16,10 @@ namespace {
 class Printer {
  public:
   Printer(const ir::Literal& values, const PrintOptions& options)
-      : values_(values), options_(options), strides_(ir::strides_of(values.dims())), shortens_(values.size() > options.threshold) {
+      : values_(values),
+        options_(options),
+        strides_(ir::strides_of(values.dims())),
+        shortens_(values.size() > options.threshold) {
     measure();
   }
 
@@ -48,7 +51,8 @@ class Printer {
     if (is_int(t)) return std::to_string(values_.get_int(i));
     const double v = values_.get(i);
     if (!std::isfinite(v)) return std::isnan(v) ? "nan" : v > 0 ? "inf" : "-inf";
-    std::string s = scientific_ ? fmt::format("{:.{}e}", v, options_.precision) : fmt::format("{:.{}f}", v, options_.precision);
+    std::string s =
+        scientific_ ? fmt::format("{:.{}e}", v, options_.precision) : fmt::format("{:.{}f}", v, options_.precision);
     if (scientific_) return s;
     // As many decimals as the array needs, like NumPy: 1. 2.5
     s.resize(s.size() - static_cast<std::size_t>(options_.precision - decimals_));
@@ -94,9 +98,12 @@ class Printer {
       if (!std::exchange(is_first, false)) {
         out_ += d + 1 == rank ? " " : "\n" + std::string(rank - d - 2, '\n') + std::string(d + 1, ' ');
       }
-      if (i < 0) out_ += "...";
-      else if (d + 1 == rank) out_ += fmt::format("{:>{}}", element(offset + i * strides_[d]), width_);
-      else list(d + 1, offset + i * strides_[d]);
+      if (i < 0)
+        out_ += "...";
+      else if (d + 1 == rank)
+        out_ += fmt::format("{:>{}}", element(offset + i * strides_[d]), width_);
+      else
+        list(d + 1, offset + i * strides_[d]);
     }
     out_ += "]";
   }
@@ -115,7 +122,8 @@ class Printer {
 std::string to_string(const Array& x, const PrintOptions& options) {
   if (!x.has_value()) return "an Array without a value";
   const ArrayNode& node = *x.node();
-  if (node.kind == ArrayNode::Kind::traced) return fmt::format("Traced {} at {}", type_text(node), to_string(node.made_at));
+  if (node.kind == ArrayNode::Kind::traced)
+    return fmt::format("Traced {} at {}", type_text(node), to_string(node.made_at));
   if (node.kind == ArrayNode::Kind::abstract) return fmt::format("Abstract {}", type_text(node));
   ir::Literal values(node.type);
   check(buffer_of(x, node.type, node.made_at)->to_host(std::span(values.data(), values.bytes())), node.made_at);

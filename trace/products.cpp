@@ -20,17 +20,23 @@ Array contract(std::string_view name, Operand x, Operand y, const DotDims& d, co
   const DType dtype = promote(both).dtype;
   const DType computed = is_bool(dtype) ? i32 : dtype;
   RuleKey key;
-  key.add(d.lhs).add(d.rhs).add(d.lhs_batch).add(d.rhs_batch).add(perm).add(static_cast<std::int64_t>(d.dtype.value_or(DType::token)));
-  return apply1(name, std::move(key), {Input(x, computed), Input(y, computed)}, x.loc(), [&](ir::Builder& b, const ir::Values& in) {
-    ir::ops::Dot attrs;
-    attrs.lhs.assign(d.lhs.begin(), d.lhs.end());
-    attrs.rhs.assign(d.rhs.begin(), d.rhs.end());
-    attrs.lhs_batch.assign(d.lhs_batch.begin(), d.lhs_batch.end());
-    attrs.rhs_batch.assign(d.rhs_batch.begin(), d.rhs_batch.end());
-    if (d.dtype && *d.dtype != computed) attrs.dtype = *d.dtype;
-    const ir::Value v = emit1(b, ir::ops::dot, in, std::move(attrs));
-    return ir::Values{perm.empty() ? v : ir::ops::permute(v, perm)};
-  });
+  key.add(d.lhs)
+      .add(d.rhs)
+      .add(d.lhs_batch)
+      .add(d.rhs_batch)
+      .add(perm)
+      .add(static_cast<std::int64_t>(d.dtype.value_or(DType::token)));
+  return apply1(name, std::move(key), {Input(x, computed), Input(y, computed)}, x.loc(),
+                [&](ir::Builder& b, const ir::Values& in) {
+                  ir::ops::Dot attrs;
+                  attrs.lhs.assign(d.lhs.begin(), d.lhs.end());
+                  attrs.rhs.assign(d.rhs.begin(), d.rhs.end());
+                  attrs.lhs_batch.assign(d.lhs_batch.begin(), d.lhs_batch.end());
+                  attrs.rhs_batch.assign(d.rhs_batch.begin(), d.rhs_batch.end());
+                  if (d.dtype && *d.dtype != computed) attrs.dtype = *d.dtype;
+                  const ir::Value v = emit1(b, ir::ops::dot, in, std::move(attrs));
+                  return ir::Values{perm.empty() ? v : ir::ops::permute(v, perm)};
+                });
 }
 
 [[noreturn]] void throw_shapes(std::string_view name, const std::string& what, const Operand& x, const Operand& y) {
@@ -69,7 +75,10 @@ Array matmul(Operand x, Operand y) {
     const std::int64_t a = i <= x_lead.size() ? x_lead[x_lead.size() - i] : 1;
     const std::int64_t b = i <= y_lead.size() ? y_lead[y_lead.size() - i] : 1;
     if (a != b && a != 1 && b != 1)
-      throw_shapes("matmul", fmt::format("leading dims {} and {} cannot be broadcast together", to_string(x_lead), to_string(y_lead)), x, y);
+      throw_shapes(
+          "matmul",
+          fmt::format("leading dims {} and {} cannot be broadcast together", to_string(x_lead), to_string(y_lead)), x,
+          y);
     lead[lead.size() - i] = a == 1 ? b : a;
   }
   return compose1("matmul", RuleKey(), {x, y}, x.loc(), [&](std::span<const Array> in) {
@@ -99,21 +108,29 @@ struct Spec {
 };
 
 Spec parse_spec(const std::string& text, std::span<const Operand> operands, Loc loc) {
-  const auto fail = [&](const std::string& what) { throw ShapeError(UserLine::or_own(loc), fmt::format("einsum: {} in \"{}\"", what, text)); };
+  const auto fail = [&](const std::string& what) {
+    throw ShapeError(UserLine::or_own(loc), fmt::format("einsum: {} in \"{}\"", what, text));
+  };
   Spec spec;
   const std::size_t arrow = text.find("->");
   std::string left = text.substr(0, arrow), letters;
   for (const char c : left + ",") {
     if (c == ' ') continue;
-    if (c == ',') spec.inputs.push_back(std::exchange(letters, ""));
-    else if (!std::isalpha(static_cast<unsigned char>(c))) fail(fmt::format("unexpected '{}'", c));
-    else if (letters.find(c) != std::string::npos) fail(fmt::format("'{}' is repeated within one operand", c));
-    else letters += c;
+    if (c == ',')
+      spec.inputs.push_back(std::exchange(letters, ""));
+    else if (!std::isalpha(static_cast<unsigned char>(c)))
+      fail(fmt::format("unexpected '{}'", c));
+    else if (letters.find(c) != std::string::npos)
+      fail(fmt::format("'{}' is repeated within one operand", c));
+    else
+      letters += c;
   }
-  if (spec.inputs.size() != operands.size()) fail(fmt::format("{} operands are named and {} given", spec.inputs.size(), operands.size()));
+  if (spec.inputs.size() != operands.size())
+    fail(fmt::format("{} operands are named and {} given", spec.inputs.size(), operands.size()));
   for (std::size_t k = 0; k < operands.size(); ++k)
     if (static_cast<int>(spec.inputs[k].size()) != operands[k].rank())
-      fail(fmt::format("\"{}\" names {} dims of {}", spec.inputs[k], spec.inputs[k].size(), to_string(operands[k].shape())));
+      fail(fmt::format("\"{}\" names {} dims of {}", spec.inputs[k], spec.inputs[k].size(),
+                       to_string(operands[k].shape())));
   const auto count = [&](char c) {
     std::size_t n = 0;
     for (const std::string& s : spec.inputs) n += s.find(c) != std::string::npos;
@@ -138,8 +155,10 @@ Array keep_letters(const Array& x, std::string& dims, const std::string& keep) {
   Dims axes;
   std::string left;
   for (std::size_t d = 0; d < dims.size(); ++d) {
-    if (keep.find(dims[d]) == std::string::npos) axes.push_back(static_cast<std::int64_t>(d));
-    else left += dims[d];
+    if (keep.find(dims[d]) == std::string::npos)
+      axes.push_back(static_cast<std::int64_t>(d));
+    else
+      left += dims[d];
   }
   dims = left;
   return axes.empty() ? x : sum(x, {.axes = axes});
@@ -174,9 +193,12 @@ Array einsum(const std::string& spec_text, Operand x, Operand y) {
     for (std::size_t i = 0; i < xs.size(); ++i) {
       const std::size_t j = ys.find(xs[i]);
       const auto a = static_cast<std::int64_t>(i), b = static_cast<std::int64_t>(j);
-      if (j == std::string::npos) x_free += xs[i];
-      else if (spec.output.find(xs[i]) != std::string::npos) d.lhs_batch.push_back(a), d.rhs_batch.push_back(b), batch += xs[i];
-      else d.lhs.push_back(a), d.rhs.push_back(b);
+      if (j == std::string::npos)
+        x_free += xs[i];
+      else if (spec.output.find(xs[i]) != std::string::npos)
+        d.lhs_batch.push_back(a), d.rhs_batch.push_back(b), batch += xs[i];
+      else
+        d.lhs.push_back(a), d.rhs.push_back(b);
     }
     for (const char c : ys)
       if (xs.find(c) == std::string::npos) y_free += c;

@@ -17,7 +17,8 @@ void check_key(std::string_view name, const Array& key, Loc loc) {
   const ArrayNode& node = node_of(key, loc);
   if (node.type.dtype() == u32 && node.type.dims() == Shape{2}) return;
   const Named named{"key", &key};
-  throw TypeError(UserLine::or_own(loc), fmt::format("{}: a key is u32[2], made by random::key or random::split{}", name, describe({&named, 1})));
+  throw TypeError(UserLine::or_own(loc), fmt::format("{}: a key is u32[2], made by random::key or random::split{}",
+                                                     name, describe({&named, 1})));
 }
 
 // Unsigned bits of the width of a float's representation.
@@ -36,7 +37,8 @@ FloatFormat format_of(DType t) {
 }
 
 void check_float(std::string_view name, DType t, Loc loc) {
-  if (!is_float(t)) throw TypeError(UserLine::or_own(loc), fmt::format("{}: the dtype must be a float, not {}", name, sheaf::name(t)));
+  if (!is_float(t))
+    throw TypeError(UserLine::or_own(loc), fmt::format("{}: the dtype must be a float, not {}", name, sheaf::name(t)));
 }
 
 // [1, 2) by filling the mantissa, then scaled.
@@ -89,47 +91,58 @@ Array split(const Array& key, std::int64_t count, Loc loc) {
 
 Array fold_in(const Array& key, Operand data) {
   check_key("fold_in", key, data.loc());
-  if (!is_int(data.dtype()) || data.rank() != 0) throw TypeError(UserLine::or_own(data.loc()), "fold_in: data is one integer");
-  return compose1("fold_in", RuleKey(), {Operand(key, data.loc()), data}, data.loc(), [](std::span<const Array> in) {
-    return threefry(in[0], zeros({}, u32), convert(in[1], u32));
-  });
+  if (!is_int(data.dtype()) || data.rank() != 0)
+    throw TypeError(UserLine::or_own(data.loc()), "fold_in: data is one integer");
+  return compose1("fold_in", RuleKey(), {Operand(key, data.loc()), data}, data.loc(),
+                  [](std::span<const Array> in) { return threefry(in[0], zeros({}, u32), convert(in[1], u32)); });
 }
 
 Array bits(const Array& key, const Shape& shape, DType dtype, Loc loc) {
   check_key("bits", key, loc);
-  if (!is_unsigned_int(dtype)) throw TypeError(UserLine::or_own(loc), fmt::format("bits: the dtype must be unsigned, not {}", sheaf::name(dtype)));
-  return apply1("bits", RuleKey().add(shape).add(static_cast<std::int64_t>(dtype)), {Operand(key, loc)}, loc, [&](ir::Builder& b, const ir::Values& in) {
-    return ir::Values{emit1(b, ir::ops::random_bits, in, ir::ops::RandomBits{.shape = shape, .dtype = dtype})};
-  });
+  if (!is_unsigned_int(dtype))
+    throw TypeError(UserLine::or_own(loc), fmt::format("bits: the dtype must be unsigned, not {}", sheaf::name(dtype)));
+  return apply1(
+      "bits", RuleKey().add(shape).add(static_cast<std::int64_t>(dtype)), {Operand(key, loc)}, loc,
+      [&](ir::Builder& b, const ir::Values& in) {
+        return ir::Values{emit1(b, ir::ops::random_bits, in, ir::ops::RandomBits{.shape = shape, .dtype = dtype})};
+      });
 }
 
 Array uniform(const Array& key, const Shape& shape, DType dtype, double low, double high, Loc loc) {
   check_key("uniform", key, loc);
   check_float("uniform", dtype, loc);
-  return compose1("uniform", RuleKey().add(shape).add(static_cast<std::int64_t>(dtype)).add(low).add(high), {Operand(key, loc)}, loc,
-                  [&](std::span<const Array> in) { return uniform_from(bits(in[0], shape, bits_of(dtype)), dtype, low, high); });
+  return compose1("uniform", RuleKey().add(shape).add(static_cast<std::int64_t>(dtype)).add(low).add(high),
+                  {Operand(key, loc)}, loc, [&](std::span<const Array> in) {
+                    return uniform_from(bits(in[0], shape, bits_of(dtype)), dtype, low, high);
+                  });
 }
 
 Array normal(const Array& key, const Shape& shape, DType dtype, Loc loc) {
   check_key("normal", key, loc);
   check_float("normal", dtype, loc);
-  return compose1("normal", RuleKey().add(shape).add(static_cast<std::int64_t>(dtype)), {Operand(key, loc)}, loc, [&](std::span<const Array> in) {
-    const DType wide = accumulator(dtype);
-    const double low = wide == f64 ? std::nextafter(-1.0, 0.0) : static_cast<double>(std::nextafter(-1.0f, 0.0f));
-    return convert(std::sqrt(2.0) * erf_inv(uniform(in[0], shape, wide, low, 1.0)), dtype);
-  });
+  return compose1("normal", RuleKey().add(shape).add(static_cast<std::int64_t>(dtype)), {Operand(key, loc)}, loc,
+                  [&](std::span<const Array> in) {
+                    const DType wide = accumulator(dtype);
+                    const double low =
+                        wide == f64 ? std::nextafter(-1.0, 0.0) : static_cast<double>(std::nextafter(-1.0f, 0.0f));
+                    return convert(std::sqrt(2.0) * erf_inv(uniform(in[0], shape, wide, low, 1.0)), dtype);
+                  });
 }
 
 Array randint(const Array& key, const Shape& shape, std::int64_t low, std::int64_t high, DType dtype, Loc loc) {
   check_key("randint", key, loc);
-  if (!is_int(dtype)) throw TypeError(UserLine::or_own(loc), fmt::format("randint: the dtype must be an integer, not {}", sheaf::name(dtype)));
+  if (!is_int(dtype))
+    throw TypeError(UserLine::or_own(loc),
+                    fmt::format("randint: the dtype must be an integer, not {}", sheaf::name(dtype)));
   if (high <= low) throw ShapeError(UserLine::or_own(loc), fmt::format("randint: no integers in [{}, {})", low, high));
   const auto span = static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low);
-  return compose1("randint", RuleKey().add(shape).add(low).add(high).add(static_cast<std::int64_t>(dtype)), {Operand(key, loc)}, loc, [&](std::span<const Array> in) {
+  return compose1("randint", RuleKey().add(shape).add(low).add(high).add(static_cast<std::int64_t>(dtype)),
+                  {Operand(key, loc)}, loc, [&](std::span<const Array> in) {
     // 64 bits modulo the span: the bias is at most span / 2^64.
-    const Array offset = bits(in[0], shape, u64) % convert(full({}, static_cast<std::int64_t>(span)), u64);
-    return convert(convert(offset, i64) + low, dtype);
-  });
+                    const Array offset =
+                        bits(in[0], shape, u64) % convert(full({}, static_cast<std::int64_t>(span)), u64);
+                    return convert(convert(offset, i64) + low, dtype);
+                  });
 }
 
 Array bernoulli(const Array& key, const Shape& shape, Operand p) {

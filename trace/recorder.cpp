@@ -74,7 +74,8 @@ ir::Value Recorder::lift(const Array& x, Loc use, std::optional<DType> as) {
     case ArrayNode::Kind::number: return constant(builder_, node.number, wanted);
     case ArrayNode::Kind::concrete: return ir::ops::convert_to(capture(x, node), wanted);
     case ArrayNode::Kind::abstract:
-      throw TypeError(use, "an array made by abstract() has no value: " + type_text(node) + " made at " + to_string(node.made_at));
+      throw TypeError(
+          use, "an array made by abstract() has no value: " + type_text(node) + " made at " + to_string(node.made_at));
     case ArrayNode::Kind::traced: break;
   }
   if (node.trace == info_) return ir::ops::convert_to(node.value, wanted);

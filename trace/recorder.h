@@ -27,7 +27,9 @@ class Recorder {
   static Recorder* current();
 
   /// How a traced argument is called: in messages (the user's name or path, or ""), in IR text, and by position.
-  struct ParamName { std::string shown, in_text, place; };
+  struct ParamName {
+    std::string shown, in_text, place;
+  };
   /// A traced argument. `precise`: a weak float is passed as f64, so that it meets f64 arrays unrounded.
   Array param(ir::Type type, bool is_weak, const ParamName& name, bool precise = false);
   /// x as a value of this trace, of dtype x.dtype() (or `as`, for weak arrays).

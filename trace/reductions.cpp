@@ -32,7 +32,8 @@ Array reduce(std::string_view name, ir::ReduceKind kind, Operand x, DType dtype,
     for (const std::int64_t a : axes)
       if (shape[a] == 0) {
         const Named named{"operand", x.array()};
-        throw ShapeError(UserLine::or_own(x.loc()), fmt::format("{}: axis {} is empty and has no {}{}", name, a, name, describe({&named, 1})));
+        throw ShapeError(UserLine::or_own(x.loc()),
+                         fmt::format("{}: axis {} is empty and has no {}{}", name, a, name, describe({&named, 1})));
       }
   return apply1(name, RuleKey().add(static_cast<std::int64_t>(kind)).add(axes).add(std::int64_t{options.keepdims}),
                 {Input(x, dtype)}, x.loc(), [&](ir::Builder& b, const ir::Values& in) {
@@ -47,7 +48,8 @@ Array arg_reduce(std::string_view name, const ir::OpDef& op, Operand x, std::opt
   const int dim = checked_axis(name, x, axis.value_or(0), x.loc());
   if (x.shape()[dim] == 0) {
     const Named named{"operand", x.array()};
-    throw ShapeError(UserLine::or_own(x.loc()), fmt::format("{}: axis {} is empty{}", name, dim, describe({&named, 1})));
+    throw ShapeError(UserLine::or_own(x.loc()),
+                     fmt::format("{}: axis {} is empty{}", name, dim, describe({&named, 1})));
   }
   return apply1(name, RuleKey().add(std::int64_t{dim}), {x}, x.loc(), [&](ir::Builder& b, const ir::Values& in) {
     return ir::Values{emit1(b, op, in, ir::ops::ArgReduce{.dim = {dim}, .dtype = i32})};
@@ -65,9 +67,7 @@ DType countable(DType t) { return is_bool(t) ? i32 : t; }
 // f16 and bf16 moments are computed in f32 and rounded once.
 DType wide(DType t) { return is_differentiable(t) ? accumulator(t) : f32; }
 
-RuleKey key_of(const Axes& axes, bool keepdims) {
-  return std::move(RuleKey().add(axes).add(std::int64_t{keepdims}));
-}
+RuleKey key_of(const Axes& axes, bool keepdims) { return std::move(RuleKey().add(axes).add(std::int64_t{keepdims})); }
 
 }  // namespace
 
@@ -105,7 +105,9 @@ Array var(Operand x, const Moments& o) {
 Array stddev(Operand x, const Moments& o) {
   const Axes axes = reduced_axes("stddev", x, o.axes);
   return compose1("stddev", std::move(key_of(axes, o.keepdims).add(std::int64_t{o.ddof})), {x}, x.loc(),
-                  [&](std::span<const Array> in) { return sqrt(var(in[0], {.axes = axes, .keepdims = o.keepdims, .ddof = o.ddof})); });
+                  [&](std::span<const Array> in) {
+                    return sqrt(var(in[0], {.axes = axes, .keepdims = o.keepdims, .ddof = o.ddof}));
+                  });
 }
 
 // Doubling strides: log2(n) adds of whole arrays.

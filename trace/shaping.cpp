@@ -36,12 +36,17 @@ Array reshape(Operand x, const Shape& shape) {
   std::int64_t known = 1;
   auto open = full.end();
   for (auto d = full.begin(); d != full.end(); ++d) {
-    if (*d == -1 && open == full.end()) open = d;
-    else if (*d < 0) throw_shape("reshape", fmt::format("the shape {} may have one -1 and no other negative extent", to_string(shape)), x);
-    else known *= *d;
+    if (*d == -1 && open == full.end())
+      open = d;
+    else if (*d < 0)
+      throw_shape("reshape", fmt::format("the shape {} may have one -1 and no other negative extent", to_string(shape)),
+                  x);
+    else
+      known *= *d;
   }
   if (open != full.end()) {
-    if (known == 0 || size % known != 0) throw_shape("reshape", fmt::format("{} elements do not fill the shape {}", size, to_string(shape)), x);
+    if (known == 0 || size % known != 0)
+      throw_shape("reshape", fmt::format("{} elements do not fill the shape {}", size, to_string(shape)), x);
     *open = size / known;
   } else if (known != size) {
     throw_shape("reshape", fmt::format("{} elements do not fill the shape {}", size, to_string(shape)), x);
@@ -66,7 +71,8 @@ Array expand_dims(Operand x, const Dims& axes) {
   const std::int64_t rank = x.rank() + static_cast<std::int64_t>(axes.size());
   Dims places;
   for (std::int64_t a : axes) {
-    if (a < -rank || a >= rank) throw_shape("expand_dims", fmt::format("axis {} is out of range for a result of rank {}", a, rank), x);
+    if (a < -rank || a >= rank)
+      throw_shape("expand_dims", fmt::format("axis {} is out of range for a result of rank {}", a, rank), x);
     if (a < 0) a += rank;
     if (ir::ops::lists(places, a)) throw_shape("expand_dims", fmt::format("axis {} is listed twice", a), x);
     places.push_back(a);
@@ -82,7 +88,8 @@ Array transpose(Operand x, const Dims& perm) {
   Dims full = checked_axes("transpose", x, perm, x.loc());
   if (perm.empty())
     for (std::int64_t d = x.rank(); d-- > 0;) full.push_back(d);
-  if (static_cast<int>(full.size()) != x.rank()) throw_shape("transpose", fmt::format("perm {} must list all {} dims", to_string(perm), x.rank()), x);
+  if (static_cast<int>(full.size()) != x.rank())
+    throw_shape("transpose", fmt::format("perm {} must list all {} dims", to_string(perm), x.rank()), x);
   return apply1("transpose", RuleKey().add(full), {x}, x.loc(),
                 [&](ir::Builder&, const ir::Values& in) { return ir::Values{ir::ops::permute(in[0], full)}; });
 }
@@ -108,7 +115,8 @@ Array broadcast_to(Operand x, const Shape& shape) {
     const std::int64_t n = shape[shape.size() - from.size() + d];
     fits = from[d] == n || from[d] == 1;
   }
-  if (!fits) throw_shape("broadcast_to", fmt::format("{} does not broadcast to {}", to_string(from), to_string(shape)), x);
+  if (!fits)
+    throw_shape("broadcast_to", fmt::format("{} does not broadcast to {}", to_string(from), to_string(shape)), x);
   return apply1("broadcast_to", RuleKey().add(shape), {x}, x.loc(),
                 [&](ir::Builder&, const ir::Values& in) { return ir::Values{broadcast_value(in[0], shape)}; });
 }
@@ -126,7 +134,8 @@ Array concatenate(const std::vector<Array>& parts, int axis, Loc loc) {
     if (a != b) {
       std::vector<Named> named;
       for (std::size_t k = 0; k < parts.size(); ++k) named.push_back({fmt::format("part {}", k), &parts[k]});
-      throw ShapeError(UserLine::or_own(loc), fmt::format("concatenate: the parts must agree in all dims but {}{}", dim, describe(named)));
+      throw ShapeError(UserLine::or_own(loc),
+                       fmt::format("concatenate: the parts must agree in all dims but {}{}", dim, describe(named)));
     }
     inputs.emplace_back(x, dtype);
   }
@@ -156,32 +165,38 @@ Array stack(const std::vector<Array>& parts, int axis, Loc loc) {
 std::vector<Array> split(Operand x, int parts, int axis) {
   const int dim = checked_axis("split", x, axis, x.loc());
   const std::int64_t n = x.shape()[dim];
-  if (parts <= 0 || n % parts != 0) throw_shape("split", fmt::format("axis {} of extent {} does not split into {} equal parts", dim, n, parts), x);
+  if (parts <= 0 || n % parts != 0)
+    throw_shape("split", fmt::format("axis {} of extent {} does not split into {} equal parts", dim, n, parts), x);
   const std::int64_t part = n / parts;
   const Input inputs[] = {x};
-  return apply("split", RuleKey().add(std::int64_t{parts}).add(std::int64_t{dim}), inputs, x.loc(), [&](ir::Builder&, const ir::Values& in) {
-    ir::Values out;
-    for (std::int64_t k = 0; k < parts; ++k) out.push_back(ir::ops::slice_dim(in[0], dim, k * part, (k + 1) * part));
-    return out;
-  });
+  return apply("split", RuleKey().add(std::int64_t{parts}).add(std::int64_t{dim}), inputs, x.loc(),
+               [&](ir::Builder&, const ir::Values& in) {
+                 ir::Values out;
+                 for (std::int64_t k = 0; k < parts; ++k)
+                   out.push_back(ir::ops::slice_dim(in[0], dim, k * part, (k + 1) * part));
+                 return out;
+               });
 }
 
 Array pad(Operand x, const std::vector<std::pair<std::int64_t, std::int64_t>>& widths, Operand value) {
-  if (static_cast<int>(widths.size()) != x.rank()) throw_shape("pad", fmt::format("{} pairs of widths for rank {}", widths.size(), x.rank()), x);
+  if (static_cast<int>(widths.size()) != x.rank())
+    throw_shape("pad", fmt::format("{} pairs of widths for rank {}", widths.size(), x.rank()), x);
   const Shape shape = x.shape();
   Dims low, high;
   for (std::size_t d = 0; d < widths.size(); ++d) {
     low.push_back(widths[d].first);
     high.push_back(widths[d].second);
-    if (shape[d] + low[d] + high[d] < 0) throw_shape("pad", fmt::format("axis {} of extent {} cannot lose {}", d, shape[d], -(low[d] + high[d])), x);
+    if (shape[d] + low[d] + high[d] < 0)
+      throw_shape("pad", fmt::format("axis {} of extent {} cannot lose {}", d, shape[d], -(low[d] + high[d])), x);
   }
-  return apply1("pad", RuleKey().add(low).add(high), {x, Input(value, x.dtype())}, x.loc(), [&](ir::Builder& b, const ir::Values& in) {
-    ir::ops::Pad attrs;
-    attrs.low.assign(low.begin(), low.end());
-    attrs.high.assign(high.begin(), high.end());
-    attrs.interior.assign(low.size(), 0);
-    return ir::Values{emit1(b, ir::ops::pad, in, std::move(attrs))};
-  });
+  return apply1("pad", RuleKey().add(low).add(high), {x, Input(value, x.dtype())}, x.loc(),
+                [&](ir::Builder& b, const ir::Values& in) {
+                  ir::ops::Pad attrs;
+                  attrs.low.assign(low.begin(), low.end());
+                  attrs.high.assign(high.begin(), high.end());
+                  attrs.interior.assign(low.size(), 0);
+                  return ir::Values{emit1(b, ir::ops::pad, in, std::move(attrs))};
+                });
 }
 
 Array flip(Operand x, const Dims& axes) {
@@ -197,11 +212,13 @@ Array roll(Operand x, std::int64_t shift, int axis) {
   const int dim = checked_axis("roll", x, axis, x.loc());
   const std::int64_t n = x.shape()[dim];
   const std::int64_t s = n == 0 ? 0 : (shift % n + n) % n;
-  return apply1("roll", RuleKey().add(s).add(std::int64_t{dim}), {x}, x.loc(), [&](ir::Builder& b, const ir::Values& in) -> ir::Values {
-    if (s == 0) return in;
-    const ir::Value head = ir::ops::slice_dim(in[0], dim, n - s, n), tail = ir::ops::slice_dim(in[0], dim, 0, n - s);
-    return {emit1(b, ir::ops::concatenate, {head, tail}, ir::ops::Concatenate{.dim = {dim}})};
-  });
+  return apply1("roll", RuleKey().add(s).add(std::int64_t{dim}), {x}, x.loc(),
+                [&](ir::Builder& b, const ir::Values& in) -> ir::Values {
+                  if (s == 0) return in;
+                  const ir::Value head = ir::ops::slice_dim(in[0], dim, n - s, n),
+                                  tail = ir::ops::slice_dim(in[0], dim, 0, n - s);
+                  return {emit1(b, ir::ops::concatenate, {head, tail}, ir::ops::Concatenate{.dim = {dim}})};
+                });
 }
 
 Array tile(Operand x, const Dims& repeats) {

@@ -21,7 +21,8 @@ Traced trace_once(const detail::FlatCall& call, const Tracing& how, std::span<co
     for (const std::string& path : arguments[k].paths) {
       const std::string shown = is_named ? how.args[k] + path : path;
       const std::string in_text = is_named ? shown : fmt::format("arg{}{}", k, path);
-      params.push_back(r.param(leaves[i].type, leaves[i].is_weak, {.shown = shown, .in_text = in_text, .place = fmt::format("argument {}", k)},
+      params.push_back(r.param(leaves[i].type, leaves[i].is_weak,
+                               {.shown = shown, .in_text = in_text, .place = fmt::format("argument {}", k)},
                                how.precise));
       ++i;
     }
@@ -30,7 +31,8 @@ Traced trace_once(const detail::FlatCall& call, const Tracing& how, std::span<co
   const std::vector<Array> results = call.trace(params, t.structure);
   for (std::size_t j = 0; j < results.size(); ++j) {
     if (!results[j].has_value())
-      throw TypeError(how.loc, fmt::format("{}: the result{} has no value", how.what, t.structure.paths[j]));
+      throw TypeError(how.loc, fmt::format("{}: the result{}{} has no value", how.what,
+                                           t.structure.paths[j].empty() ? "" : " ", t.structure.paths[j]));
     t.results.push_back(leaf_type(results[j], how.loc));
   }
   t.captured = r.captured();
@@ -61,7 +63,8 @@ const ir::Eqn* first_difference(const ir::Function& a, const ir::Function& b) {
   const std::size_t n = std::min(a.eqns().size(), b.eqns().size());
   for (std::size_t k = 0; k < n; ++k) {
     const ir::Eqn &x = *a.eqns()[k], &y = *b.eqns()[k];
-    const bool same_attrs = !x.attributes || !y.attributes || x.op != y.op || x.op->attrs.equal(x.attributes.get(), y.attributes.get());
+    const bool same_attrs =
+        !x.attributes || !y.attributes || x.op != y.op || x.op->attrs.equal(x.attributes.get(), y.attributes.get());
     if (x.op != y.op || !same_attrs || x.num_out() != y.num_out() || !same_values(x.operands, y.operands)) return &x;
     for (std::size_t i = 0; i < std::min(x.regions.size(), y.regions.size()); ++i)
       if (const ir::Eqn* inner = first_difference(*x.regions[i], *y.regions[i])) return inner;
@@ -89,11 +92,12 @@ void check_pure(const Traced& first, const Traced& second, const Tracing& how) {
   }
   const ir::Eqn* e = first_difference(*first.function, *second.function);
   if (!e && same_captured) return;
-  const std::string where =
-      e ? fmt::format("the first difference is {} at {}", e->op->name, to_string(e->loc)) : std::string("they capture different arrays");
-  throw PurityError(how.loc, fmt::format("{}: tracing it twice gave two programs; {}. A traced function must depend on its arguments "
-                                         "alone, not on counters, clocks, host random numbers or other changing state",
-                                         how.what, where));
+  const std::string where = e ? fmt::format("the first difference is {} at {}", e->op->name, to_string(e->loc))
+                              : std::string("they capture different arrays");
+  throw PurityError(
+      how.loc, fmt::format("{}: tracing it twice gave two programs; {}. A traced function must depend on its arguments "
+                           "alone, not on counters, clocks, host random numbers or other changing state",
+                           how.what, where));
 }
 
 bool checks_purity() {

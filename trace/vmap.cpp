@@ -26,14 +26,16 @@ std::vector<int> leaf_axes(const FlatCall& call, const VmapOptions& options, std
       const std::size_t leaf = axes.size();
       const int rank = types[leaf].type.rank();
       if (wanted && (*wanted >= rank || *wanted < -rank))
-        throw ShapeError(loc, fmt::format("vmap: {} is {} and has no axis {} to map", places[leaf], ir::to_string(types[leaf].type), *wanted));
+        throw ShapeError(loc, fmt::format("vmap: {} is {} and has no axis {} to map", places[leaf],
+                                          ir::to_string(types[leaf].type), *wanted));
       axes.push_back(!wanted ? -1 : *wanted < 0 ? *wanted + rank : *wanted);
     }
   }
   return axes;
 }
 
-std::int64_t mapped_size(const FlatCall& call, const VmapOptions& options, std::span<const LeafType> types, std::span<const int> axes, Loc loc) {
+std::int64_t mapped_size(const FlatCall& call, const VmapOptions& options, std::span<const LeafType> types,
+                         std::span<const int> axes, Loc loc) {
   std::optional<std::int64_t> size = options.size;
   bool differ = false;
   for (std::size_t i = 0; i < axes.size(); ++i) {
@@ -48,7 +50,8 @@ std::int64_t mapped_size(const FlatCall& call, const VmapOptions& options, std::
     const std::vector<std::string> places = leaf_places(call);
     for (std::size_t i = 0; i < axes.size(); ++i)
       if (axes[i] >= 0)
-        text += fmt::format("\n  {}: {}, axis {}, size {}", places[i], ir::to_string(types[i].type), axes[i], types[i].type.dims()[axes[i]]);
+        text += fmt::format("\n  {}: {}, axis {}, size {}", places[i], ir::to_string(types[i].type), axes[i],
+                            types[i].type.dims()[axes[i]]);
     throw ShapeError(loc, text);
   }
   if (!size) throw TypeError(loc, "vmap: no argument is mapped; give .size");
@@ -56,7 +59,8 @@ std::int64_t mapped_size(const FlatCall& call, const VmapOptions& options, std::
 }
 
 // One out axis per result leaf, -1 for none.
-std::vector<int> result_axes(const VmapOptions& options, const Traced& t, const std::vector<std::size_t>& counts, Loc loc) {
+std::vector<int> result_axes(const VmapOptions& options, const Traced& t, const std::vector<std::size_t>& counts,
+                             Loc loc) {
   const bool one_for_all = options.out.size() <= 1;
   if (!one_for_all && options.out.size() != counts.size())
     throw TypeError(loc, fmt::format("vmap: {} axes in .out for {} results", options.out.size(), counts.size()));
@@ -73,12 +77,15 @@ std::vector<int> result_axes(const VmapOptions& options, const Traced& t, const 
   return axes;
 }
 
-void check_unmapped(const Traced& t, const std::vector<int>& in, const std::vector<int>& out, std::int64_t size, Loc loc) {
+void check_unmapped(const Traced& t, const std::vector<int>& in, const std::vector<int>& out, std::int64_t size,
+                    Loc loc) {
   if (std::find(out.begin(), out.end(), -1) == out.end()) return;
   const passes::Batch b = passes::batch(t.function, in, size);
   for (std::size_t j = 0; j < out.size(); ++j)
     if (out[j] < 0 && b.out_dims[j] >= 0)
-      throw ShapeError(loc, fmt::format("vmap: result {}{} depends on a mapped argument, so its out axis cannot be none", j, t.structure.paths[j]));
+      throw ShapeError(loc,
+                       fmt::format("vmap: result {}{} depends on a mapped argument, so its out axis cannot be none", j,
+                                   t.structure.paths[j]));
 }
 
 }  // namespace

@@ -137,10 +137,12 @@ TEST_CASE("axes, shapes and dtypes out of range are refused with the operand") {
   CHECK(text == "HERE+4: reshape: 6 elements do not fill the shape [4, -1]\n  operand: f32[2, 3]   (made at HERE+1)");
   text = message_of<ShapeError>([&] { x[2]; }, base);
   CHECK(text == "HERE+6: index: index 2 is out of range for axis 0 of extent 2\n  operand: f32[2, 3]   (made at HERE+1)");
+  text = message_of<ShapeError>([&] { x(0, 3); }, base);
+  CHECK(text == "HERE+8: index: index 3 is out of range for axis 1 of extent 3\n  operand: f32[2, 3]   (made at HERE+1)");
   text = message_of<TypeError>([&] { x & 1; }, base);
-  CHECK(text == "HERE+8: and: takes bool or an integer, not f32\n  lhs: f32[2, 3]   (made at HERE+1)");
+  CHECK(text == "HERE+10: and: takes bool or an integer, not f32\n  lhs: f32[2, 3]   (made at HERE+1)");
   text = message_of<TypeError>([&] { Array() + 1; }, base);
-  CHECK(text == "HERE+10: an Array that was never given a value is used");
+  CHECK(text == "HERE+12: an Array that was never given a value is used");
 }
 
 TEST_CASE("an impure function is rejected with the first operation that differs") {

@@ -35,10 +35,14 @@ inline constexpr None none;
 /// The dtype of a C++ element type: float -> f32, double -> f64, int -> i32, bool -> bool.
 template <Scalar T>
 constexpr DType dtype_of() {
-  if constexpr (std::same_as<T, bool>) return bool_;
-  else if constexpr (std::is_floating_point_v<T>) return sizeof(T) == 4 ? f32 : f64;
-  else if constexpr (std::is_signed_v<T>) return sizeof(T) == 1 ? i8 : sizeof(T) == 2 ? i16 : sizeof(T) == 4 ? i32 : i64;
-  else return sizeof(T) == 1 ? u8 : sizeof(T) == 2 ? u16 : sizeof(T) == 4 ? u32 : u64;
+  if constexpr (std::same_as<T, bool>)
+    return bool_;
+  else if constexpr (std::is_floating_point_v<T>)
+    return sizeof(T) == 4 ? f32 : f64;
+  else if constexpr (std::is_signed_v<T>)
+    return sizeof(T) == 1 ? i8 : sizeof(T) == 2 ? i16 : sizeof(T) == 4 ? i32 : i64;
+  else
+    return sizeof(T) == 1 ? u8 : sizeof(T) == 2 ? u16 : sizeof(T) == 4 ? u32 : u64;
 }
 
 class Array;
@@ -51,11 +55,13 @@ class Number {
   enum class Kind : std::uint8_t { boolean, integer, floating };
   template <Scalar T>
   constexpr Number(T v)  // NOLINT: implicit on purpose
-      : kind_(std::same_as<T, bool>           ? Kind::boolean
+      : kind_(std::same_as<T, bool>         ? Kind::boolean
               : std::is_floating_point_v<T> ? Kind::floating
                                             : Kind::integer) {
-    if constexpr (std::is_floating_point_v<T>) floating_ = static_cast<double>(v);
-    else integer_ = static_cast<std::int64_t>(v);
+    if constexpr (std::is_floating_point_v<T>)
+      floating_ = static_cast<double>(v);
+    else
+      integer_ = static_cast<std::int64_t>(v);
   }
   constexpr Kind kind() const { return kind_; }
   constexpr double as_double() const { return kind_ == Kind::floating ? floating_ : static_cast<double>(integer_); }
@@ -126,13 +132,13 @@ class Array {
   /// A weak rank-0 number.
   template <Scalar T>
   Array(T value, Loc loc = Loc::current()) : Array(Number(value), loc) {}  // NOLINT
-  Array(Number value, Loc loc = Loc::current());                           // NOLINT
+  Array(Number value, Loc loc = Loc::current());  // NOLINT
 
   const Shape& shape() const;
   DType dtype() const;
   int rank() const;
-  std::int64_t size() const;                // number of elements
-  std::int64_t shape(int dim) const;        // negative dims count from the end
+  std::int64_t size() const;  // number of elements
+  std::int64_t shape(int dim) const;  // negative dims count from the end
   bool is_traced() const;
   bool has_value() const { return node_ != nullptr; }
   /// The line that made it.
@@ -166,12 +172,22 @@ class Array {
 
   /// x[i], x(i, slice(1, none), newaxis, ellipsis, indices): NumPy's indexing. Integer arrays gather; out-of-range
   /// positions in them are clamped, fixed ones throw ShapeError.
-  Array operator[](const Index& index) const;
-  template <std::convertible_to<Index>... I>
-  Array operator()(const I&... index) const;
+  // Not a variadic template: the conversion to Index has to happen in the user's line.
+  Array operator[](const Index& i) const;
+  Array operator()(const Index& i) const;
+  Array operator()(const Index& i, const Index& j) const;
+  Array operator()(const Index& i, const Index& j, const Index& k) const;
+  Array operator()(const Index& i, const Index& j, const Index& k, const Index& l) const;
+  Array operator()(const Index& i, const Index& j, const Index& k, const Index& l, const Index& m) const;
+  Array operator()(const Index& i, const Index& j, const Index& k, const Index& l, const Index& m,
+                   const Index& n) const;
   /// x.at(i).set(v): a copy of x with the indexed elements replaced; also add, mul, min, max, get.
-  template <std::convertible_to<Index>... I>
-  At at(const I&... index) const;
+  At at(const Index& i) const;
+  At at(const Index& i, const Index& j) const;
+  At at(const Index& i, const Index& j, const Index& k) const;
+  At at(const Index& i, const Index& j, const Index& k, const Index& l) const;
+  At at(const Index& i, const Index& j, const Index& k, const Index& l, const Index& m) const;
+  At at(const Index& i, const Index& j, const Index& k, const Index& l, const Index& m, const Index& n) const;
 
   Array astype(DType dtype, Loc loc = Loc::current()) const;
   Array reshape(const Shape& shape, Loc loc = Loc::current()) const;
@@ -224,11 +240,11 @@ class Array {
 struct Index {
   enum class Kind : std::uint8_t { position, range, new_axis, rest, list };
   template <std::integral T>
-  Index(T v, Loc at = Loc::current()) : kind(Kind::position), position(v), loc(at) {}         // NOLINT
-  Index(Slice s, Loc at = Loc::current()) : kind(Kind::range), range(s), loc(at) {}           // NOLINT
-  Index(NewAxis, Loc at = Loc::current()) : kind(Kind::new_axis), loc(at) {}                  // NOLINT
-  Index(Ellipsis, Loc at = Loc::current()) : kind(Kind::rest), loc(at) {}                     // NOLINT
-  Index(const Array& a, Loc at = Loc::current()) : kind(Kind::list), list(a), loc(at) {}      // NOLINT
+  Index(T v, Loc at = Loc::current()) : kind(Kind::position), position(v), loc(at) {}  // NOLINT
+  Index(Slice s, Loc at = Loc::current()) : kind(Kind::range), range(s), loc(at) {}  // NOLINT
+  Index(NewAxis, Loc at = Loc::current()) : kind(Kind::new_axis), loc(at) {}  // NOLINT
+  Index(Ellipsis, Loc at = Loc::current()) : kind(Kind::rest), loc(at) {}  // NOLINT
+  Index(const Array& a, Loc at = Loc::current()) : kind(Kind::list), list(a), loc(at) {}  // NOLINT
 
   Kind kind;
   std::int64_t position = 0;
@@ -242,8 +258,8 @@ class At {
  public:
   At(Array x, std::vector<Index> index) : x_(std::move(x)), index_(std::move(index)) {}
   Array get(Loc loc = Loc::current()) const;
-  Array set(Operand v) const;   // repeated positions of an index array: the last one stays
-  Array add(Operand v) const;   // ... here they add up
+  Array set(Operand v) const;  // repeated positions of an index array: the last one stays
+  Array add(Operand v) const;  // ... here they add up
   Array mul(Operand v) const;
   Array min(Operand v) const;
   Array max(Operand v) const;
@@ -253,13 +269,32 @@ class At {
   std::vector<Index> index_;
 };
 
-template <std::convertible_to<Index>... I>
-Array Array::operator()(const I&... i) const {
-  return index({Index(i)...});
+inline Array Array::operator[](const Index& i) const { return index({i}); }
+inline Array Array::operator()(const Index& i) const { return index({i}); }
+inline Array Array::operator()(const Index& i, const Index& j) const { return index({i, j}); }
+inline Array Array::operator()(const Index& i, const Index& j, const Index& k) const { return index({i, j, k}); }
+inline Array Array::operator()(const Index& i, const Index& j, const Index& k, const Index& l) const {
+  return index({i, j, k, l});
 }
-template <std::convertible_to<Index>... I>
-At Array::at(const I&... i) const {
-  return At(*this, {Index(i)...});
+inline Array Array::operator()(const Index& i, const Index& j, const Index& k, const Index& l, const Index& m) const {
+  return index({i, j, k, l, m});
+}
+inline Array Array::operator()(const Index& i, const Index& j, const Index& k, const Index& l, const Index& m,
+                               const Index& n) const {
+  return index({i, j, k, l, m, n});
+}
+inline At Array::at(const Index& i) const { return {*this, {i}}; }
+inline At Array::at(const Index& i, const Index& j) const { return {*this, {i, j}}; }
+inline At Array::at(const Index& i, const Index& j, const Index& k) const { return {*this, {i, j, k}}; }
+inline At Array::at(const Index& i, const Index& j, const Index& k, const Index& l) const {
+  return {*this, {i, j, k, l}};
+}
+inline At Array::at(const Index& i, const Index& j, const Index& k, const Index& l, const Index& m) const {
+  return {*this, {i, j, k, l, m}};
+}
+inline At Array::at(const Index& i, const Index& j, const Index& k, const Index& l, const Index& m,
+                    const Index& n) const {
+  return {*this, {i, j, k, l, m, n}};
 }
 
 /// An array of the given elements, row-major; lists of literals take the default dtypes f32, i32 and bool.
@@ -271,6 +306,10 @@ Array array(std::initializer_list<std::initializer_list<T>> values, std::optiona
 template <Scalar T>
 Array array(std::initializer_list<std::initializer_list<std::initializer_list<T>>> values,
             std::optional<DType> dtype = {}, Loc loc = Loc::current());
+/// Lists that mix kinds of numbers: f32 if one is a float.
+Array array(std::initializer_list<Number> values, std::optional<DType> dtype = {}, Loc loc = Loc::current());
+Array array(std::initializer_list<std::initializer_list<Number>> values, std::optional<DType> dtype = {},
+            Loc loc = Loc::current());
 /// From a contiguous container, whose element type gives the dtype. Without a shape: rank 1.
 template <Scalar T>
 Array array(const std::vector<T>& values, std::optional<Shape> shape = {}, std::optional<DType> dtype = {},
@@ -344,7 +383,8 @@ template <Scalar T>
 Array array(std::span<const T> values, std::optional<Shape> shape, std::optional<DType> dtype, Loc loc) {
   const Shape dims = shape ? *shape : Shape{static_cast<std::int64_t>(values.size())};
   if (num_elements(dims) != static_cast<std::int64_t>(values.size()))
-    throw ShapeError(loc, "array: " + std::to_string(values.size()) + " values do not fill the shape " + to_string(dims));
+    throw ShapeError(loc,
+                     "array: " + std::to_string(values.size()) + " values do not fill the shape " + to_string(dims));
   return detail::from_host(values.data(), dtype_of<T>(), dims, dtype.value_or(dtype_of<T>()), loc);
 }
 

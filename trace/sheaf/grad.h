@@ -8,7 +8,8 @@ namespace sheaf {
 namespace detail {
 
 /// Leaves of f's result, then the gradients of the leaves of the arguments in `argnums`.
-std::vector<Array> value_and_grad(const char* who, const FlatCall& call, std::span<const int> argnums, Structure& result);
+std::vector<Array> value_and_grad(const char* who, const FlatCall& call, std::span<const int> argnums,
+                                  Structure& result);
 /// Leaves of f's result, then their tangents.
 std::vector<Array> jvp(const FlatCall& call, std::span<const Array* const> tangents, Structure& result);
 
@@ -24,9 +25,14 @@ Linearization vjp(const FlatCall& call);
 std::vector<Array> apply(const LinearFunction& f, std::span<const Array* const> leaves, Loc loc);
 
 template <class R>
-struct ValueOf { static constexpr bool ok = std::same_as<R, Array>; };
+struct ValueOf {
+  static constexpr bool ok = std::same_as<R, Array>;
+};
 template <class Aux>
-struct ValueOf<std::pair<Array, Aux>> { static constexpr bool ok = true; using Rest = Aux; };
+struct ValueOf<std::pair<Array, Aux>> {
+  static constexpr bool ok = true;
+  using Rest = Aux;
+};
 
 template <class F, int... N>
 class GradBody {
@@ -56,8 +62,10 @@ class GradBody {
     const std::tuple<const A&...> tied(args...);
     // A braced list, so that the gradients are taken in order.
     std::tuple<std::tuple_element_t<N, std::tuple<A...>>...> grads{one(std::get<N>(tied), call.leaf_counts()[N])...};
-    if constexpr (sizeof...(N) == 1) return std::pair{std::move(value), std::get<0>(std::move(grads))};
-    else return std::pair{std::move(value), std::move(grads)};
+    if constexpr (sizeof...(N) == 1)
+      return std::pair{std::move(value), std::get<0>(std::move(grads))};
+    else
+      return std::pair{std::move(value), std::move(grads)};
   }
 
  private:
@@ -71,7 +79,9 @@ class ValueAndGradBody : public GradBody<F, N...> {
  public:
   using GradBody<F, N...>::GradBody;
   template <class... A>
-  auto call_at(Loc loc, const A&... args) const { return this->both(loc, args...); }
+  auto call_at(Loc loc, const A&... args) const {
+    return this->both(loc, args...);
+  }
 };
 template <class F, int... N>
 class OnlyGradBody : public GradBody<F, N...> {
@@ -80,21 +90,28 @@ class OnlyGradBody : public GradBody<F, N...> {
   template <class... A>
   auto call_at(Loc loc, const A&... args) const {
     auto [value, grads] = this->both(loc, args...);
-    if constexpr (std::same_as<decltype(value), Array>) return grads;
-    else return std::pair{std::move(grads), std::move(value.second)};
+    if constexpr (std::same_as<decltype(value), Array>)
+      return grads;
+    else
+      return std::pair{std::move(grads), std::move(value.second)};
   }
 };
 
 template <class T>
-std::tuple<T> as_tuple(const T& v) { return {v}; }
+std::tuple<T> as_tuple(const T& v) {
+  return {v};
+}
 template <class... T>
-std::tuple<T...> as_tuple(const std::tuple<T...>& v) { return v; }
+std::tuple<T...> as_tuple(const std::tuple<T...>& v) {
+  return v;
+}
 
 /// The linear map of a linearization: tangents of the arguments -> tangents of the result.
 template <class R, class... A>
 class LinearMap {
  public:
-  LinearMap(Structure structure, std::shared_ptr<const LinearFunction> f) : structure_(std::move(structure)), f_(std::move(f)) {}
+  LinearMap(Structure structure, std::shared_ptr<const LinearFunction> f)
+      : structure_(std::move(structure)), f_(std::move(f)) {}
   R operator()(const A&... tangents, Loc loc = Loc::current()) const {
     Flat flat;
     (walk(tangents, flat), ...);
@@ -111,7 +128,8 @@ class LinearMap {
 template <class R, class... A>
 class Pullback {
  public:
-  Pullback(std::tuple<A...> arguments, std::shared_ptr<const LinearFunction> f) : arguments_(std::move(arguments)), f_(std::move(f)) {}
+  Pullback(std::tuple<A...> arguments, std::shared_ptr<const LinearFunction> f)
+      : arguments_(std::move(arguments)), f_(std::move(f)) {}
   std::tuple<A...> operator()(const R& cotangent, Loc loc = Loc::current()) const {
     Flat flat;
     walk(cotangent, flat);
@@ -130,12 +148,14 @@ class Pullback {
 }  // namespace detail
 
 /// The gradient of a scalar function: grad(f)(args) is a tree like argument 0; grad<0, 2>(f) a tuple of two such. If f
-/// returns std::pair(value, aux), so does it: (gradient, aux). Throws ShapeError unless the value is a scalar, TypeError
-/// unless it and the arguments' leaves are floats.
+/// returns std::pair(value, aux), so does it: (gradient, aux). Throws ShapeError unless the value is a scalar,
+/// TypeError unless it and the arguments' leaves are floats.
 template <int... N, class F>
 auto grad(F f, Loc loc = Loc::current()) {
-  if constexpr (sizeof...(N) == 0) return detail::TransformedOf<F, detail::OnlyGradBody<F, 0>>(std::move(f), "grad", loc);
-  else return detail::TransformedOf<F, detail::OnlyGradBody<F, N...>>(std::move(f), "grad", loc);
+  if constexpr (sizeof...(N) == 0)
+    return detail::TransformedOf<F, detail::OnlyGradBody<F, 0>>(std::move(f), "grad", loc);
+  else
+    return detail::TransformedOf<F, detail::OnlyGradBody<F, N...>>(std::move(f), "grad", loc);
 }
 
 /// (what f returns, the gradient as in `grad`).
@@ -143,7 +163,8 @@ template <int... N, class F>
 auto value_and_grad(F f, Loc loc = Loc::current()) {
   if constexpr (sizeof...(N) == 0)
     return detail::TransformedOf<F, detail::ValueAndGradBody<F, 0>>(std::move(f), "value_and_grad", loc);
-  else return detail::TransformedOf<F, detail::ValueAndGradBody<F, N...>>(std::move(f), "value_and_grad", loc);
+  else
+    return detail::TransformedOf<F, detail::ValueAndGradBody<F, N...>>(std::move(f), "value_and_grad", loc);
 }
 
 /// (f(primals), its derivative along the tangents). Primals and tangents: one argument, or std::tuple of all of them.

@@ -38,9 +38,12 @@ inline constexpr char type_identity = 0;
 
 template <class F>
 Identity identity_of(const F& f) {
-  if constexpr (std::is_empty_v<F>) return {&type_identity<F>, nullptr};
-  else if constexpr (FunctionPointer<F>) return {&type_identity<F>, reinterpret_cast<const void*>(f)};
-  else return {};
+  if constexpr (std::is_empty_v<F>)
+    return {&type_identity<F>, nullptr};
+  else if constexpr (FunctionPointer<F>)
+    return {&type_identity<F>, reinterpret_cast<const void*>(f)};
+  else
+    return {};
 }
 
 template <class F>
@@ -96,10 +99,14 @@ auto jit(F f, JitOptions options = {}, Loc loc = Loc::current()) {
 
 /// Programs compiled for f so far; signatures that give the same program share one.
 template <class J>
-std::int64_t compiles(const J& f) { return detail::count_compiles(f.function()); }
+std::int64_t compiles(const J& f) {
+  return detail::count_compiles(f.function());
+}
 /// Times f has been traced.
 template <class J>
-std::int64_t traces(const J& f) { return detail::count_traces(f.function()); }
+std::int64_t traces(const J& f) {
+  return detail::count_traces(f.function());
+}
 
 /// An Array with a shape and a dtype and no value, for eval_shape.
 Array abstract(const Shape& shape, DType dtype = f32, Loc loc = Loc::current());

@@ -1,5 +1,5 @@
-// The functions on arrays. All of them broadcast as NumPy does, promote dtypes by sheaf::promote (C++ numbers are weak),
-// work on concrete and traced arrays alike, and are differentiable wherever calculus says so. Wrong shapes throw
+// The functions on arrays. All of them broadcast as NumPy does, promote dtypes by sheaf::promote (C++ numbers are
+// weak), work on concrete and traced arrays alike, and are differentiable wherever calculus says so. Wrong shapes throw
 // ShapeError, wrong dtypes TypeError, with the line of the call.
 #pragma once
 

@@ -11,9 +11,11 @@ namespace detail {
 Array zeros_for(const Array& parameter, Loc loc);
 Array sgd_leaf(const Array& p, const Array& g, const Array& rate, double weight_decay, Loc loc);
 /// {parameter, velocity}
-std::pair<Array, Array> momentum_leaf(const Array& p, const Array& v, const Array& g, const Array& rate, double momentum,
-                                      bool nesterov, Loc loc);
-struct AdamLeaf { Array p, m, v; };
+std::pair<Array, Array> momentum_leaf(const Array& p, const Array& v, const Array& g, const Array& rate,
+                                      double momentum, bool nesterov, Loc loc);
+struct AdamLeaf {
+  Array p, m, v;
+};
 AdamLeaf adam_leaf(const Array& p, const Array& m, const Array& v, const Array& g, const Array& step, const Array& rate,
                    double beta1, double beta2, double epsilon, double weight_decay, Loc loc);
 Array global_norm(std::span<const Array* const> leaves, Loc loc);
@@ -40,7 +42,9 @@ struct Momentum {
   bool nesterov = false;
 
   template <class T>
-  struct State { T velocity; };
+  struct State {
+    T velocity;
+  };
 
   template <class T>
   State<T> init(const T& parameters, Loc loc = Loc::current()) const {

@@ -1,5 +1,5 @@
-// Pytrees: any aggregate, pair, tuple, array, vector, optional, variant or string-keyed map of Arrays, nested at will, is
-// a tree of leaves with the user's field names as paths. Arrays are leaves; numbers, enums, strings and the sizes of
+// Pytrees: any aggregate, pair, tuple, array, vector, optional, variant or string-keyed map of Arrays, nested at will,
+// is a tree of leaves with the user's field names as paths. Arrays are leaves; numbers, enums, strings and the sizes of
 // containers are structure: static, compared by value, part of every key.
 #pragma once
 
@@ -33,11 +33,25 @@ concept FunctionPointer = std::is_pointer_v<T> && std::is_function_v<std::remove
 template <class T>
 concept Text = std::same_as<T, std::string> || std::same_as<T, std::string_view> || std::same_as<T, const char*>;
 template <class T>
-concept OptionalLike = requires(T& t) { t.has_value(); t.reset(); *t; };
+concept OptionalLike = requires(T& t) {
+  t.has_value();
+  t.reset();
+  *t;
+};
 template <class T>
-concept MapLike = requires(T& t) { typename T::key_type; typename T::mapped_type; t.begin(); t.size(); };
+concept MapLike = requires(T& t) {
+  typename T::key_type;
+  typename T::mapped_type;
+  t.begin();
+  t.size();
+};
 template <class T>
-concept SequenceLike = requires(T& t) { typename T::value_type; t.begin(); t.size(); t.push_back(std::declval<typename T::value_type>()); };
+concept SequenceLike = requires(T& t) {
+  typename T::value_type;
+  t.begin();
+  t.size();
+  t.push_back(std::declval<typename T::value_type>());
+};
 template <class T>
 concept TupleLike = requires { std::tuple_size<T>::value; };
 template <class T>
@@ -72,8 +86,10 @@ void walk(T& t, V& v) {
     v.bytes(&n, sizeof n);
     for (auto& [key, value] : t) {
       walk(key, v);
-      if constexpr (Text<std::remove_cvref_t<decltype(key)>>) v.enter(std::string_view(key), 0);
-      else v.enter(std::string_view(), static_cast<std::size_t>(key));
+      if constexpr (Text<std::remove_cvref_t<decltype(key)>>)
+        v.enter(std::string_view(key), 0);
+      else
+        v.enter(std::string_view(), static_cast<std::size_t>(key));
       walk(value, v);
       v.leave();
     }
@@ -127,7 +143,9 @@ class SmallList {
     more_.push_back(v);
     ++size_;
   }
-  std::span<const T> span() const { return size_ <= N ? std::span<const T>(here_.data(), size_) : std::span<const T>(more_); }
+  std::span<const T> span() const {
+    return size_ <= N ? std::span<const T>(here_.data(), size_) : std::span<const T>(more_);
+  }
   std::size_t size() const { return size_; }
 
  private:
@@ -167,8 +185,10 @@ struct Paths {
   std::vector<std::size_t> lengths;
   void enter(std::string_view name, std::size_t index) {
     lengths.push_back(path.size());
-    if (name.empty()) path.append("[").append(std::to_string(index)).append("]");
-    else path.append(".").append(name);
+    if (name.empty())
+      path.append("[").append(std::to_string(index)).append("]");
+    else
+      path.append(".").append(name);
   }
   void leave() {
     path.resize(lengths.back());
@@ -188,12 +208,18 @@ std::vector<std::string> paths_of(const T& tree) {
 /// What a call with static arguments was called with, as text.
 template <class T>
 std::string static_text(const T& v) {
-  if constexpr (std::same_as<T, bool>) return v ? "true" : "false";
-  else if constexpr (std::is_enum_v<T>) return std::to_string(static_cast<long long>(v));
-  else if constexpr (std::is_arithmetic_v<T>) return std::to_string(v);
-  else if constexpr (Text<T>) return "\"" + std::string(std::string_view(v)) + "\"";
-  else if constexpr (ArrayLeaf<T>) return type_text(v);
-  else return "";
+  if constexpr (std::same_as<T, bool>)
+    return v ? "true" : "false";
+  else if constexpr (std::is_enum_v<T>)
+    return std::to_string(static_cast<long long>(v));
+  else if constexpr (std::is_arithmetic_v<T>)
+    return std::to_string(v);
+  else if constexpr (Text<T>)
+    return "\"" + std::string(std::string_view(v)) + "\"";
+  else if constexpr (ArrayLeaf<T>)
+    return type_text(v);
+  else
+    return "";
 }
 
 /// Throws TypeError: the trees differ in structure.
@@ -213,7 +239,9 @@ std::vector<Array> tree_leaves(const T& tree) {
 
 /// Their paths: ".out.W", "[2]".
 template <class T>
-std::vector<std::string> tree_paths(const T& tree) { return detail::paths_of(tree); }
+std::vector<std::string> tree_paths(const T& tree) {
+  return detail::paths_of(tree);
+}
 
 /// The tree with other leaves, as many as it has.
 template <class T>

@@ -32,7 +32,11 @@ struct Linear {
 };
 constexpr Linear jointly(std::uint32_t operands) { return {Linear::Kind::jointly, operands}; }
 constexpr Linear separately(std::uint32_t operands) { return {Linear::Kind::separately, operands}; }
-inline constexpr std::uint32_t all_operands = ~0u;
+inline constexpr std::uint32_t all_operands = ~0u;  // however many there are
+/// Operand k is among those; a list of more than 32 operands is all or none.
+constexpr bool is_linear_in(Linear l, int k) {
+  return l.operands == all_operands || (k < 32 && (l.operands >> k & 1));
+}
 
 /// Where a fresh dim is listed when exactly `operands` carry it.
 struct BatchSlot {

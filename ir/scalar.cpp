@@ -1,6 +1,7 @@
 // ScalarOp names and the builder of scalar DAGs. Every node is pushed through one place that folds constants with
 // `eval_op` and value-numbers, so two ways of writing the same expression share nodes.
-// Invariant: operands precede their users, and a finished function holds no node its result does not need.
+// Invariant: a finished function holds the nodes its result needs, operands first, in an order that depends on nothing
+// but the expression.
 #include "ir/scalar.h"
 
 #include <fmt/format.h>
@@ -92,8 +93,9 @@ std::string_view name(ScalarOp op) { return info(op).name; }
 int arity(ScalarOp op) { return info(op).arity; }
 
 ScalarBuilder::Ref ScalarBuilder::push(ScalarNode node) {
-  if (info(node.op).is_commutative && node.in[0] > node.in[1]) std::swap(node.in[0], node.in[1]);
-  const auto [entry, is_new] = numbering_.try_emplace(node, static_cast<int>(fn_.nodes.size()));
+  ScalarNode key = node;
+  if (info(node.op).is_commutative && key.in[0] > key.in[1]) std::swap(key.in[0], key.in[1]);
+  const auto [entry, is_new] = numbering_.try_emplace(key, static_cast<int>(fn_.nodes.size()));
   if (is_new) fn_.nodes.push_back(node);
   return {entry->second};
 }
@@ -204,25 +206,25 @@ ScalarBuilder::Ref ScalarBuilder::call(const ScalarFn& fn, std::span<const Ref> 
   return refs[fn.result];
 }
 
+// Numbers the nodes anew by a walk from the result: those it does not need fall away, and the order is that of the
+// operands, not that of the calls, in which compilers evaluate the arguments of one expression differently.
 ScalarFn ScalarBuilder::finish(Ref result) {
   for (DType t : fn_.args) SHEAF_CHECK(t != DType::token, "an argument was never declared");
-  std::vector<char> is_needed(fn_.nodes.size(), 0);
-  is_needed[result.node] = 1;
-  for (int i = result.node; i >= 0; --i) {
-    if (!is_needed[i]) continue;
-    for (int operand : fn_.nodes[i].in) {
-      if (operand >= 0) is_needed[operand] = 1;
-    }
-  }
   ScalarFn finished;
   finished.args = fn_.args;
   std::vector<int> renumbered(fn_.nodes.size(), -1);
-  for (std::size_t i = 0; i < fn_.nodes.size(); ++i) {
-    if (!is_needed[i]) continue;
+  std::vector<int> pending = {result.node};
+  while (!pending.empty()) {
+    const int i = pending.back();
+    const std::size_t depth = pending.size();
     ScalarNode node = fn_.nodes[i];
-    for (int& operand : node.in) {
-      if (operand >= 0) operand = renumbered[operand];
+    for (int k = arity(node.op) - 1; k >= 0; --k) {  // the first operand ends on top of the stack
+      if (renumbered[node.in[k]] < 0) pending.push_back(node.in[k]);
     }
+    if (pending.size() > depth) continue;
+    pending.pop_back();
+    if (renumbered[i] >= 0) continue;  // reached before through another user
+    for (int k = 0; k < arity(node.op); ++k) node.in[k] = renumbered[node.in[k]];
     renumbered[i] = static_cast<int>(finished.nodes.size());
     finished.nodes.push_back(node);
   }

@@ -22,15 +22,6 @@ Reduced round_scaled(Expr x, double scale) {
   return {n, shifted - magic, x};
 }
 
-// ln 2 as a sum of two; the high part ends in zeros, so that n times it is exact.
-struct Ln2 {
-  double high, low;
-};
-Ln2 ln2_parts(Expr x) {
-  if (is_f64(x)) return {0x1.62e42feep-1, 0x1.a39ef35793c76p-33};
-  return {0x1.62e4p-1, 0x1.7f7d1cp-20};
-}
-
 Reduced reduce_by_ln2(Expr x) {
   const auto [high, low] = ln2_parts(x);
   Reduced reduced = round_scaled(x, 1.4426950408889634074);

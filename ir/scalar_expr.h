@@ -116,6 +116,17 @@ struct BinarySplit {
   Expr fraction;  // in [sqrt(1/2) - 1, sqrt 2 - 1]
 };
 BinarySplit split_normal(Expr x);
+/// The same for any positive finite x.
+BinarySplit split_positive(Expr x);
+
+/// ln 2 as a sum of two; the high part ends in zeros, so that a binary exponent times it is exact.
+struct Ln2 {
+  double high, low;
+};
+inline Ln2 ln2_parts(Expr x) {
+  if (is_f64(x)) return {0x1.62e42feep-1, 0x1.a39ef35793c76p-33};
+  return {0x1.62e4p-1, 0x1.7f7d1cp-20};
+}
 
 /// log of a positive normal number; anything for other arguments.
 Expr log_of_normal(Expr x);

@@ -12,17 +12,9 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr double kLn2 = 0.69314718055994530942;
 
-BinarySplit split(Expr x) {
-  const Expr is_subnormal = x < (is_f64(x) ? 0x1p-1022 : 0x1p-126);
-  const double lift = is_f64(x) ? 54 : 25;
-  const BinarySplit parts = split_normal(select(is_subnormal, x * std::exp2(lift), x));
-  return {parts.exponent - select(is_subnormal, lift, x.like(0)), parts.fraction};
-}
-
-// e ln 2 + t, with ln 2 in two parts of which the first times e is exact.
+// e ln 2 + leading + trailing
 Expr add_exponent(Expr e, Expr leading, Expr trailing) {
-  const double high = is_f64(e) ? 0x1.62e42feep-1 : 0x1.62e4p-1;
-  const double low = is_f64(e) ? 0x1.a39ef35793c76p-33 : 0x1.7f7d1cp-20;
+  const auto [high, low] = ln2_parts(e);
   return fma(e, high, leading + fma(e, low, trailing));
 }
 
@@ -64,12 +56,19 @@ BinarySplit split_normal(Expr x) {
   return {exponent, from_int_bits((offset & mantissa_mask) + origin) - 1.0};
 }
 
+BinarySplit split_positive(Expr x) {
+  const Expr is_subnormal = x < (is_f64(x) ? 0x1p-1022 : 0x1p-126);
+  const double lift = is_f64(x) ? 54 : 25;
+  const BinarySplit parts = split_normal(select(is_subnormal, x * std::exp2(lift), x));
+  return {parts.exponent - select(is_subnormal, lift, x.like(0)), parts.fraction};
+}
+
 Expr log_of_normal(Expr x) { return log_from(split_normal(x)); }
 
-Expr log(Expr x) { return with_log_edges(x, log_from(split(x))); }
+Expr log(Expr x) { return with_log_edges(x, log_from(split_positive(x))); }
 
 Expr log2(Expr x) {
-  const auto [e, f] = split(x);
+  const auto [e, f] = split_positive(x);
   // f / ln 2 in two parts: only e and the leading product are large.
   const double high = is_f64(x) ? 0x1.71547652b82fep+0 : 0x1.715476p+0;
   const double low = is_f64(x) ? 0x1.777d0ffda0d24p-56 : 0x1.4ae0cp-26;

@@ -41,10 +41,7 @@ Expr pow_magnitude_f32(Expr x, Expr y) {
 
 // log x for positive finite f64, to about 2^-68 relative.
 Sum log_extended(Expr x) {
-  const Expr is_subnormal = x < 0x1p-1022;
-  const BinarySplit parts = split_normal(select(is_subnormal, x * 0x1p54, x));
-  const Expr e = parts.exponent - select(is_subnormal, 54.0, x.like(0));
-  const Expr f = parts.fraction;
+  const auto [e, f] = split_positive(x);
 
   // s = f / (2 + f) as a sum; the denominator needs one too.
   const Expr bottom = 2.0 + f;

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <optional>
 
 #include "ir/builder.h"
@@ -55,7 +54,7 @@ struct Placement {
 std::shared_ptr<const void> batched_attrs(const Eqn& e, const Placement& p, std::int64_t size) {
   if (!e.attributes) return nullptr;
   std::uint32_t carried = 0;
-  for (std::size_t k = 0; k < p.in.size(); ++k) carried |= p.in[k] != kNone ? 1u << k : 0;
+  for (std::size_t k = 0; k < p.in.size() && k < 32; ++k) carried |= p.in[k] != kNone ? 1u << k : 0;  // slots name few operands
   const BatchSlot* slot = nullptr;
   for (const BatchSlot& s : e.op->slots)
     if (s.operands == carried) slot = &s;
@@ -109,30 +108,42 @@ class Derivation {
 
   // Fewest broadcasts first, then fewest moves.
   Plan search() const {
-    std::vector<std::uint32_t> broadcasts;
-    std::uint32_t off = 0;
-    for (std::size_t k = 0; k < dims_.size(); ++k) off |= dims_[k] == kNone ? 1u << k : 0;
-    for (std::uint32_t c = off;; c = (c - 1) & off) {
-      broadcasts.push_back(c);
-      if (c == 0) break;
-    }
-    std::sort(broadcasts.begin(), broadcasts.end(), [](std::uint32_t a, std::uint32_t b) {
-      return std::pair(std::popcount(a), a) < std::pair(std::popcount(b), b);
-    });
-    for (std::uint32_t c : broadcasts)
+    for (const Mask& broadcast : broadcasts())
       for (int mode = 0; mode < 3; ++mode)
-        if (auto plan = attempt(c, mode)) return *plan;
+        if (auto plan = attempt(broadcast, mode)) return *plan;
     SHEAF_CHECK(false, fmt::format("{} cannot be batched by its factors: {}", e_.op->name, print(e_)));
   }
 
  private:
+  // Sets of unbatched operands to broadcast, smallest first. Of many (a long concatenate) only none and all are tried:
+  // their subsets would not end.
+  std::vector<Mask> broadcasts() const {
+    constexpr std::size_t kMaxSubsets = 8;
+    std::vector<std::size_t> unbatched;
+    for (std::size_t k = 0; k < dims_.size(); ++k)
+      if (dims_[k] == kNone) unbatched.push_back(k);
+    std::vector<Mask> sets{Mask(dims_.size())};
+    if (unbatched.size() > kMaxSubsets) {
+      sets.emplace_back(dims_.size());
+      for (std::size_t k : unbatched) sets[1][k] = true;
+      return sets;
+    }
+    for (std::size_t k : unbatched)
+      for (std::size_t i = sets.size(); i-- > 0;) {
+        sets.push_back(sets[i]);
+        sets.back()[k] = true;
+      }
+    std::sort(sets.begin(), sets.end(), [](const Mask& a, const Mask& b) { return std::pair(count(a), a) < std::pair(count(b), b); });
+    return sets;
+  }
+
   // mode 0: operands as they are; 1: all at the first one's position; 2: all at 0.
-  std::optional<Plan> attempt(std::uint32_t broadcast, int mode) const {
+  std::optional<Plan> attempt(const Mask& broadcast, int mode) const {
     Plan plan;
     for (std::size_t k = 0; k < dims_.size(); ++k) {
       int at = kNone;
       if (dims_[k] != kNone) at = mode == 0 ? dims_[k] : mode == 1 ? first_ : 0;
-      else if (broadcast >> k & 1) at = mode == 2 ? 0 : first_;
+      else if (broadcast[k]) at = mode == 2 ? 0 : first_;
       if (at > e_.in(static_cast<int>(k)).rank()) return std::nullopt;
       plan.place.in.push_back(at);
     }

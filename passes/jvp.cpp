@@ -24,7 +24,7 @@ bool any(const Values& v) {
 Values jvp_jointly(Builder& b, const Eqn& e, const Values& tangents) {
   Values operands;
   for (int k = 0; k < e.num_in(); ++k) {
-    const bool linear = linear_of(e).operands >> k & 1;
+    const bool linear = is_linear_in(linear_of(e), k);
     SHEAF_CHECK(linear || !tangents[k], "a tangent of an operand that is not linear needs a jvp rule");
     operands.push_back(!linear ? e.in(k) : tangents[k] ? tangents[k] : b.zeros(e.in(k).type()));
   }

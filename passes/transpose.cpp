@@ -87,7 +87,7 @@ class TransposeWalk {
   Values rule(const Eqn& e, const Values& operands, const Values& cts) {
     SHEAF_CHECK(e.op->transpose, std::string(e.op->name) + " has no transpose rule");
     for (int k = 0; k < e.num_in(); ++k)
-      SHEAF_CHECK(operands[k] || linear_of(e).operands >> k & 1, fmt::format("{} is not linear in operand {}", e.op->name, k));
+      SHEAF_CHECK(operands[k] || is_linear_in(linear_of(e), k), fmt::format("{} is not linear in operand {}", e.op->name, k));
     return e.op->transpose(b_, e, operands, cts);
   }
 

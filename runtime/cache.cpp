@@ -1,6 +1,7 @@
 // Compilation, in the foreground on the pool and in the background on one thread.
 #include "runtime/cache.h"
 
+#include <atomic>
 #include <cstdlib>
 #include <utility>
 
@@ -17,12 +18,15 @@ namespace {
 /// Background requests never hold a caller back.
 constexpr int kBackgroundDepth = 1 << 20;
 
-/// The background thread must not be inside the compiler when exit destroys what the compiler uses; exit does that in the
-/// reverse order, so all of it has to exist before the handler does.
+/// Kernels compiled so far by the process's compiler.
+std::atomic<int> compilations{0};
+
+/// The background thread must not be inside the compiler when exit destroys what the compiler uses. Exit destroys in the
+/// reverse order of making, and the compiler makes its statics as it first needs them: so the handler that stops the
+/// thread is registered after the first compilation, which never runs in the background, and again ever more rarely.
 void stop_background_at_exit() {
-  static std::once_flag once;
-  (void)codegen::host_cpu_target();
-  std::call_once(once, [] { std::atexit([] { KernelCache::global().stop_background(); }); });
+  const int count = ++compilations;
+  if ((count & (count - 1)) == 0) std::atexit([] { KernelCache::global().stop_background(); });
 }
 
 }  // namespace
@@ -30,8 +34,9 @@ void stop_background_at_exit() {
 KernelCache& KernelCache::global() {
   static KernelCache* const cache = new KernelCache([](const codegen::KernelCode& code) -> absl::StatusOr<CompiledKernel> {
     if (absl::Status status = codegen::open_compiler(); !status.ok()) return status;
+    absl::StatusOr<CompiledKernel> compiled = compile_native(code);
     stop_background_at_exit();
-    return compile_native(code);
+    return compiled;
   });
   return *cache;
 }
@@ -79,11 +84,13 @@ absl::Status KernelCache::compile(std::span<const KernelPtr> kernels) {
 
 void KernelCache::compile_in_background(const KernelPtr& kernel) {
   if (!kernel->claim_compilation()) return;
-  const absl::Status pushed = background_.push([this, kernel] {
+  const auto task = [this, kernel] {
     const absl::Status status = compile(*kernel);
     if (!status.ok())
       ir::warn(fmt::format("{} stays interpreted: {}", kernel->code().name, std::string(status.message())));
-  });
+  };
+  if (this == &global() && compilations == 0) return task();  // the caller waits once, for the compiler to come up
+  const absl::Status pushed = background_.push(task);
   if (!pushed.ok()) ir::log(ir::LogTopic::compile, "no background compilation: {}", std::string(pushed.message()));
 }
 

@@ -318,7 +318,7 @@ constinit const OpDef logistic = function({
     .name = "logistic",
     .doc = "1 / (1 + exp(-x)).",
     .jvp = [](Builder&, const Eqn& e, const Values& t) -> Values { return {t[0] * (e.out() * (1.0 - e.out()))}; },
-    .ulp = 2.3,
+    .ulp = 2.4,
     .samples =
         [] {
           return Samples{"logistic f32[2, 3]", "logistic f64[4]", "logistic bf16[3]",

@@ -29,7 +29,8 @@ Kernel axpy() {
   PhaseBuilder b(k.params, 10);
   const AxisId i = b.begin_for("i", 100, LoopKind::vector);
   const Index at = b.indices().add(b.indices().scale(b.unit(), 100), b.axis(i));
-  const ValueId twice = b.op(ScalarOp::mul, b.load(0, at), b.constant_value(DType::f32, 2));
+  const ValueId x = b.load(0, at);  // one by one: compilers differ in the order of a call's arguments
+  const ValueId twice = b.op(ScalarOp::mul, x, b.constant_value(DType::f32, 2));
   b.store(1, at, b.op(ScalarOp::add, twice, b.load(0, b.indices().constant(0))));
   b.end();
   k.phases.push_back(b.finish(1000));

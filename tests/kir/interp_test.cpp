@@ -28,8 +28,9 @@ Kernel axpy() {
   Kernel k{.name = "axpy", .params = {kInput, kOutput}, .phases = {}, .contract = {}};
   PhaseBuilder b(k.params, 10);
   const AxisId i = b.begin_for("i", 100, LoopKind::vector);
-  const Index at = b.indices().add(b.indices().scale(b.unit(), 100), b.axis(i));
-  const ValueId x = b.load(0, at);  // one by one: compilers differ in the order of a call's arguments
+  const Index start = b.indices().scale(b.unit(), 100);  // one by one: compilers differ in the order of a call's arguments
+  const Index at = b.indices().add(start, b.axis(i));
+  const ValueId x = b.load(0, at);
   const ValueId twice = b.op(ScalarOp::mul, x, b.constant_value(DType::f32, 2));
   b.store(1, at, b.op(ScalarOp::add, twice, b.load(0, b.indices().constant(0))));
   b.end();

@@ -8,7 +8,7 @@ namespace sheaf::ir::ops {
 namespace {
 
 void eval_same_order(const Eqn&, std::span<const Literal> in, std::span<Literal> out) {
-  std::memcpy(out[0].data(), in[0].data(), in[0].bytes());
+  std::copy_n(in[0].data(), in[0].bytes(), out[0].data());
 }
 
 absl::StatusOr<Factors> broadcast_factors(const Eqn& e) {

@@ -99,7 +99,7 @@ TEST_CASE("all pairs of i8 divide as C does, wherever C defines it (brute force)
       const std::size_t at = static_cast<std::size_t>((a + 128) * 256 + b + 128);
       REQUIRE(quotient[at] == static_cast<std::int8_t>(a / b));
       REQUIRE(remainder[at] == a % b);
-      REQUIRE(floored[at] == static_cast<std::int8_t>(std::floor(static_cast<double>(a) / b)));
+      REQUIRE(floored[at] == static_cast<std::int8_t>(static_cast<int>(std::floor(static_cast<double>(a) / b))));
     }
 }
 

@@ -2,8 +2,6 @@
 // differences and loops. A new op is covered by being listed in ops.def.
 #include <doctest/doctest.h>
 
-#include <absl/strings/str_cat.h>
-
 #include <cmath>
 
 #include "ir/builder.h"

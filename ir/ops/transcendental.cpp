@@ -90,10 +90,11 @@ Value trigamma(Value x) {
     sum = sum ? sum + term : term;
   }
   const Value r = 1.0 / (z + 10.0), r2 = r * r;
-  Value series = number(x, 5.0 / 66);
-  for (double c : {-1.0 / 30, 1.0 / 42, -1.0 / 30, 1.0 / 6}) series = series * r2 + c;
+  Value series = number(x, 7.0 / 6);
+  for (double c : {-691.0 / 2730, 5.0 / 66, -1.0 / 30, 1.0 / 42, -1.0 / 30, 1.0 / 6}) series = series * r2 + c;
   const Value right = sum + (r + 0.5 * r2 + r * r2 * series);
-  const Value reflected = (kPi * kPi) / square(call1(sin, kPi * x));
+  // The distance to the nearest pole, which is exact: at a pole the derivative is infinite.
+  const Value reflected = (kPi * kPi) / square(call1(sin, kPi * (x - call1(round, x))));
   return where(left, reflected - right, right);
 }
 
@@ -289,7 +290,8 @@ constinit const OpDef acosh = function({
     .name = "acosh",
     .doc = "The inverse of cosh on [1, inf); NaN below 1.",
     .jvp = [](Builder&, const Eqn& e, const Values& t) -> Values {
-      return {t[0] * call1(rsqrt, (e.in(0) - 1.0) * (e.in(0) + 1.0))};
+      // Two roots: their product is NaN wherever the value is, and does not overflow.
+      return {t[0] * (call1(rsqrt, e.in(0) - 1.0) * call1(rsqrt, e.in(0) + 1.0))};
     },
     .ulp = 2,
     .samples =

@@ -1,0 +1,156 @@
+// Exact ops must agree with JAX to the bit and all others to a few ulps. Each difference below is a decision: its
+// reason stands beside it, and Sheaf's own value there is tested by the special-value matrix and in tests/ir.
+#include "tests/jax/differences.h"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "ir/op.h"
+
+namespace sheaf::tests {
+namespace {
+
+// One unit in the last place of x.
+double ulp(DType t, double x) {
+  const int digits = t == f64   ? 53
+                     : t == f32 ? 24
+                     : t == f16 ? 11
+                                : 8,
+            lowest = t == f64   ? -1022
+                     : t == f16 ? -14
+                                : -126;
+  int exponent = 0;
+  std::frexp(x, &exponent);
+  return std::ldexp(1.0, std::max(exponent - 1, lowest) - digits + 1);
+}
+
+bool is_subnormal(DType t, double x) {
+  const double smallest = t == f64 ? 0x1p-1022 : t == f16 ? 0x1p-14 : 0x1p-126;
+  return x != 0 && std::abs(x) < smallest;
+}
+
+bool any_subnormal(const Point& p) {
+  return is_subnormal(p.dtype, p.got) || is_subnormal(p.dtype, p.want) ||
+         std::any_of(p.operands.begin(), p.operands.end(), [&](double x) { return is_subnormal(p.dtype, x); });
+}
+
+bool any_nan(const Point& p) {
+  return std::any_of(p.operands.begin(), p.operands.end(), [](double x) { return std::isnan(x); });
+}
+bool any_zero(const Point& p) {
+  return std::any_of(p.operands.begin(), p.operands.end(), [](double x) { return x == 0; });
+}
+bool at_zero_or_nan(const Point& p) { return any_zero(p) || any_nan(p); }
+bool below_one(const Point& p) { return p.operands[0] < 1; }
+bool value_is_nan(const Point& p) { return p.operands[1] == 0 || std::isinf(p.operands[0]); }
+bool at_zero(const Point& p) { return p.operands[0] == 0; }
+bool at_infinity(const Point& p) { return std::isinf(p.operands[0]); }
+bool is_nearly_equal(const Point& p) { return std::abs(p.got - p.want) <= 1e-7 * std::abs(p.want); }
+
+bool square_overflows(const Point& p) {
+  const double largest = p.dtype == f16 ? 0x1p8 : p.dtype == f64 ? 0x1p511 : 0x1p63;
+  return std::any_of(p.operands.begin(), p.operands.end(),
+                     [&](double x) { return x != 0 && (std::abs(x) >= largest || std::abs(x) <= 1 / largest); });
+}
+
+// An argument that is off by half an ulp changes e^x by |x| halves.
+bool is_error_of_argument(const Point& p) {
+  const double epsilon = 2 * ulp(p.dtype, 1);
+  return std::abs(p.got - p.want) <= epsilon * (1 + std::abs(p.operands[0])) * std::abs(p.want);
+}
+
+constexpr Difference kDifferences[] = {
+    {"*", "value jvp vjp vmap", any_subnormal, "JAX flushes subnormal numbers to zero on CPUs; Sheaf keeps them"},
+    {"abs", "jvp vjp", at_zero_or_nan, "the derivative of |x| is 0 at 0, and NaN at NaN; JAX's is 1 and -1"},
+    {"max min", "jvp vjp vmap", any_nan, "a NaN shares the derivative; JAX gives it to neither operand"},
+    {"rem", "jvp vjp", value_is_nan, "the value is NaN, and so is the derivative; JAX's is infinite"},
+    {"acosh", "jvp vjp", square_overflows, "JAX squares the operand, which leaves the range"},
+    {"acosh", "jvp vjp", below_one, "the value is NaN, and so is the derivative; JAX's is infinite"},
+    {"digamma", "value", at_zero,
+     "the limit at 0 is infinite, with the opposite of the zero's sign; JAX's value is NaN"},
+    {"lgamma", "jvp vjp", at_zero, "the derivative is digamma's limit; JAX's is NaN"},
+    {"digamma", "jvp vjp", at_infinity, "0, the limit, at inf and NaN at -inf; JAX's are NaN and inf"},
+    {"digamma", "jvp vjp", is_nearly_equal, "JAX's f64 trigamma is right to 1e-7 only for negative arguments"},
+    {"pow", "jvp vjp", any_zero, "the derivative of x^0 in x is 0, also at 0 and NaN; JAX's is NaN"},
+    {"atan2", "jvp vjp", any_zero, "the origin has no direction, and derivative 0; JAX's is NaN"},
+    {"div atan2", "jvp vjp", square_overflows, "JAX squares the operands, which leaves the range"},
+    {"exp2 sinh cosh", "value jvp vjp", is_error_of_argument, "JAX scales the argument of exp, and rounds it"},
+};
+
+std::int64_t uses[std::size(kDifferences)];
+
+bool has_word(std::string_view list, std::string_view word) {
+  for (const std::string& w : words(std::string(list)))
+    if (w == word || w == "*") return true;
+  return false;
+}
+
+bool is_accepted(std::string_view op, const Quantity& q, const Point& p) {
+  for (std::size_t k = 0; k < std::size(kDifferences); ++k) {
+    const Difference& d = kDifferences[k];
+    if (!has_word(d.ops, op) || !has_word(d.quantities, q.kind) || !d.at(p)) continue;
+    ++uses[k];
+    return true;
+  }
+  return false;
+}
+
+// Ulps of max(|result|, scale).
+struct Tolerance {
+  std::string_view ops, quantities;
+  double ulps, scale;
+};
+constexpr Tolerance kTolerances[] = {
+    {"tanh logistic", "jvp vjp", 4, 1},      // 1 - y has the absolute error of y
+    {"erf_inv", "value jvp vjp", 256, 0},    // exp(y^2) at the end of the range
+    {"logistic", "value", 8, 0},             // JAX rounds each step of it in bf16
+    {"lgamma digamma", "value jvp vjp vmap", 16, 1},  // zeros at inconvenient places
+};
+
+Tolerance tolerance(const ir::OpDef& op, const Quantity& q, DType t) {
+  const bool is_half = t == f16 || t == bf16;
+  for (const Tolerance& row : kTolerances)
+    if (has_word(row.ops, op.name) && has_word(row.quantities, q.kind))
+      return {"", "", is_half ? 4 : row.ulps, row.scale};
+  if (q.kind == "jvp" || q.kind == "vjp") return {"", "", is_half ? 4.0 : 16.0, 0};
+  return {"", "", op.ulp == 0 ? 0 : is_half ? 1 : op.ulp + 4, 0};
+}
+
+bool is_near(double got, double want, DType t, const Tolerance& allowed) {
+  if (std::isnan(got) || std::isnan(want)) return std::isnan(got) && std::isnan(want);
+  if (got == want) return std::signbit(got) == std::signbit(want) || allowed.ulps > 0;
+  if (std::isinf(got) || std::isinf(want)) return false;
+  return std::abs(got - want) <= allowed.ulps * ulp(t, std::max(std::abs(want), allowed.scale));
+}
+
+std::string describe(const Point& p) {
+  std::string text;
+  for (double x : p.operands) text += fmt::format("{} ", x);
+  return text + fmt::format("-> {}, JAX: {}", p.got, p.want);
+}
+
+}  // namespace
+
+std::span<const Difference> differences() { return kDifferences; }
+std::span<const std::int64_t> uses_of_differences() { return uses; }
+
+void check_agrees(const Row& row, const Quantity& quantity, int j, const ir::Literal& got, const ir::Literal& want) {
+  REQUIRE(got.type() == want.type());
+  const std::string name = row.text.substr(0, row.text.find(' '));
+  const ir::OpDef& op = *ir::find_op(name);
+  const Tolerance allowed = tolerance(op, quantity, got.dtype());
+  for (std::int64_t i = 0; i < got.size(); ++i) {
+    if (got.bits(i) == want.bits(i)) continue;
+    Point p{.dtype = row.operands.back().dtype(), .operands = {}, .got = got.get(i), .want = want.get(i)};
+    if (is_float(got.dtype()) && is_near(p.got, p.want, got.dtype(), allowed)) continue;
+    for (const ir::Literal& x : row.operands)
+      p.operands.push_back(op.is_elementwise && quantity.kind != "vmap" ? x.get(x.dims().empty() ? 0 : i) : 0);
+    CHECK_MESSAGE(is_accepted(name, quantity, p), "result ", j, ", element ", i, ": ", describe(p));
+  }
+}
+
+}  // namespace sheaf::tests

@@ -1,0 +1,88 @@
+// Every golden row, by table: the reference interpreter and kernels, forward and reverse derivatives and batching, held
+// against what JAX computed. Where Sheaf differs on purpose, `differences` says where and why; nothing else may.
+#include "tests/jax/golden.h"
+
+#include <doctest/doctest.h>
+#include <fmt/ranges.h>
+
+#include <cmath>
+
+#include "ir/eval.h"
+#include "ir/op.h"
+#include "passes/transforms.h"
+#include "tests/jax/differences.h"
+#include "tests/lap.h"
+
+using namespace sheaf;
+using namespace sheaf::ir;
+using tests::Quantity;
+using tests::Row;
+
+namespace {
+
+// The program of a quantity and its inputs; its results are the last `count` ones.
+struct Program {
+  FunctionRef function;
+  Literals inputs;
+  std::size_t count;
+};
+
+Literals with_directions(Literals in, const std::vector<Value>& params, std::size_t first, int shift) {
+  for (std::size_t k = first; k < params.size(); ++k)
+    in.push_back(tests::direction(params[k].type(), shift + static_cast<int>(k - first)));
+  return in;
+}
+
+Program reverse_program(const FunctionRef& f, const Row& row) {
+  passes::Mask wrt;
+  for (Value p : f->params()) wrt.push_back(is_differentiable(p.dtype()));
+  const passes::Vjp v = passes::vjp(f, wrt);
+  Literals residuals = eval(*v.forward, row.operands);
+  residuals.erase(residuals.begin(), residuals.begin() + static_cast<std::ptrdiff_t>(f->results().size()));
+  const std::size_t first = residuals.size();
+  return {v.backward, with_directions(std::move(residuals), v.backward->params(), first, 2),
+          v.backward->results().size()};
+}
+
+Program program_of(const FunctionRef& f, const Row& row, const Quantity& q) {
+  const std::size_t count = f->results().size();
+  if (q.kind == "value") return {f, row.operands, count};
+  if (q.kind == "vjp") return reverse_program(f, row);
+  if (q.kind == "jvp") {
+    passes::Mask along(row.operands.size());
+    along[q.numbers[0]] = true;
+    const FunctionRef forward = passes::jvp(f, along, passes::Mask(count, true)).function;
+    return {forward, with_directions(row.operands, forward->params(), row.operands.size(), q.numbers[0]), count};
+  }
+  Literals in = row.operands;
+  for (std::size_t k = 0; k < in.size(); ++k)
+    if (q.numbers[k] >= 0) in[k] = tests::batch_of_two(in[k], q.numbers[k]);
+  return {passes::vmap(f, q.numbers, std::vector<int>(count, 0), 2), std::move(in), count};
+}
+
+}  // namespace
+
+TEST_CASE("ops agree with JAX") {
+  for (const char* family : {"unary", "binary"}) {
+    for (const Row& row : tests::read_golden(family)) {
+      const auto sample = parse_sample(row.text);
+      REQUIRE_MESSAGE(sample.ok(), std::string(sample.status().message()));
+      for (const Quantity& q : row.quantities) {
+        const Program p = program_of(sample->function, row, q);
+        for (const bool reference : {true, false}) {
+          INFO(
+              fmt::format("{}: {} {}{}", row.text, q.kind, fmt::join(q.numbers, " "), reference ? "" : ", by kernels"));
+          Literals got =
+              reference ? eval(*p.function, p.inputs) : tests::run(p.function, p.inputs, runtime::Tier::interpreted);
+          got.erase(got.begin(), got.end() - static_cast<std::ptrdiff_t>(p.count));
+          REQUIRE(got.size() == q.results.size());
+          for (std::size_t j = 0; j < got.size(); ++j)
+            tests::check_agrees(row, q, static_cast<int>(j), got[j], tests::read_elements(got[j].type(), q.results[j]));
+        }
+      }
+    }
+  }
+  // A difference that nothing shows is out of date.
+  for (std::size_t k = 0; k < tests::differences().size(); ++k)
+    CHECK_MESSAGE(tests::uses_of_differences()[k] > 0, std::string(tests::differences()[k].why));
+}

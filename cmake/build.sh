@@ -14,35 +14,57 @@ packages_of() {
   done < cmake/packages.txt
 }
 
+# missing_packages KIND...: those of these kinds that dpkg does not know as installed.
+missing_packages() {
+  local package
+  for package in $(packages_of "$@"); do
+    [ "$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || echo "$package"
+  done
+}
+
+# how_to_install PACKAGE...: the line to type. It begins with update, because a fresh image has no package lists.
+how_to_install() {
+  local prefix=
+  if [ "$(id -u)" -ne 0 ]; then
+    if command -v sudo >/dev/null; then prefix='sudo '; else printf '(as root, since there is no sudo)  '; fi
+  fi
+  echo "${prefix}apt-get update && ${prefix}apt-get install -y --no-install-recommends $*"
+}
+
 # install_packages KIND...: installs what is missing, as root or through sudo; otherwise says what to type.
 install_packages() {
-  local package missing=() apt=(env DEBIAN_FRONTEND=noninteractive apt-get -q)
+  local missing=() apt=(env DEBIAN_FRONTEND=noninteractive apt-get -q)
   if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
     say "this is not Debian, so nothing is installed; Sheaf needs what Debian 12 calls:" $(packages_of build data)
     return 0
   fi
-  for package in $(packages_of "$@"); do
-    [ "$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")
-  done
+  mapfile -t missing < <(missing_packages "$@")
   [ ${#missing[@]} -gt 0 ] || return 0
 
-  local install=(apt-get install -y --no-install-recommends "${missing[@]}")
   if [ "$(id -u)" -ne 0 ]; then
     if ! sudo -n true 2>/dev/null; then
-      say "missing packages, and this is not root; to install them:  sudo ${install[*]}"
+      say "missing packages, and this is not root; to install them:  $(how_to_install "${missing[@]}")"
       return 0
     fi
     apt=(sudo "${apt[@]}")
   fi
   say "installing ${missing[*]}"
   "${apt[@]}" update >/dev/null || say "apt-get update failed (no network?); going on with the lists there are"
-  "${apt[@]}" "${install[@]:1}" ||
-    say "the packages could not be installed; going on without. When the network is back:  ${install[*]}"
+  "${apt[@]}" install -y --no-install-recommends "${missing[@]}" ||
+    say "the packages could not be installed; going on without. To try again:  $(how_to_install "${missing[@]}")"
+}
+
+# stop_without_packages REASON: the last line of a run that lacks something names the line to type, and only that.
+stop_without_packages() {
+  local missing=()
+  if command -v dpkg-query >/dev/null; then mapfile -t missing < <(missing_packages build data speed); fi
+  [ ${#missing[@]} -gt 0 ] || stop "$1"
+  stop "$1; to install what is missing:  $(how_to_install "${missing[@]}")"
 }
 
 # configure: once; ninja sees changed CMake files by itself. A first try that failed is tried again.
 configure() {
-  command -v cmake >/dev/null || stop "cmake is missing:  apt-get install $(packages_of build | tr '\n' ' ')"
+  command -v cmake >/dev/null || stop_without_packages "there is no cmake"
   local generator=()
   if [ ! -f "$build_dir/CMakeCache.txt" ] && command -v ninja >/dev/null; then generator=(-G Ninja); fi
   say "configuring $build_dir"
@@ -50,7 +72,7 @@ configure() {
   # shellcheck disable=SC2086  # SHEAF_CMAKE_ARGS is a list of words
   if ! cmake -S . -B "$build_dir" "${generator[@]}" ${SHEAF_CMAKE_ARGS:-} > "$build_dir/configure.log" 2>&1; then
     cat "$build_dir/configure.log" >&2
-    stop "cmake could not configure; if a package is missing:  apt-get install $(packages_of build | tr '\n' ' ')"
+    stop_without_packages "cmake could not configure; its messages are above"
   fi
 }
 

@@ -25,6 +25,8 @@ sheaf_test(cases.soak soak sheaf_tests --test-suite=soak)
 set(tests ${PROJECT_SOURCE_DIR}/tests)
 set(script ${CMAKE_COMMAND} -D ROOT=${PROJECT_SOURCE_DIR} -D COMPILER=${CMAKE_CXX_COMPILER})
 sheaf_test(layers fast ${script} -P ${tests}/layers_test.cmake)
+sheaf_test(missing_packages fast ${script} -D WORK=${PROJECT_BINARY_DIR}/missing_packages
+  -P ${tests}/missing_packages_test.cmake)
 
 file(GLOB refused CONFIGURE_DEPENDS tests/must_not_compile/*.cpp)
 foreach(file IN LISTS refused)

@@ -67,27 +67,29 @@ class Lowering {
   }
 
   void add_kernel(const ir::Eqn& e) {
-    const auto& attrs = e.attrs<ir::ops::Kernel>();
-    const Group group = kir::group_of(*e.regions[0]);
+    ir::ops::Kernel plan = e.attrs<ir::ops::Kernel>();
     std::vector<BufferRef> inputs, outputs;
     for (Value v : e.operands) inputs.push_back(place_[v]);
     for (int j = 0; j < e.num_out(); ++j) {
       const std::int64_t bytes = e.out(j).type().bytes();
-      const bool is_result = attrs.offsets.empty() || attrs.offsets[j] < 0;
+      const bool is_result = plan.offsets.empty() || plan.offsets[j] < 0;
       outputs.push_back(is_result ? BufferRef{BufferRef::Space::output, result_index(e.out(j)), bytes}
-                                  : BufferRef{BufferRef::Space::arena, attrs.offsets[j], bytes});
+                                  : BufferRef{BufferRef::Space::arena, plan.offsets[j], bytes});
       SHEAF_CHECK(outputs.back().index >= 0, "a kernel's result is neither in the arena nor returned");
       place_[e.out(j)] = outputs.back();
     }
     loc_ = e.loc;
-    name_ = attrs.name;
     step_temporaries_ = 0;
-    add_group(group, std::move(inputs), outputs, in_place(e, attrs));
+    plan.in_place = in_place(e, plan);
+    const Group group = kir::group_of(*e.regions[0]);
+    if (plan.schedule == ir::Schedule::contract) return add_contract(plan.name, group, inputs, outputs);
+    inputs.insert(inputs.end(), outputs.begin(), outputs.end());
+    add_step(plan.name, kir::build_kernel(group, plan), std::move(inputs));
   }
 
   /// Results that share an operand's memory: by the memory plan, or because the operand was donated to the result.
-  std::vector<std::int64_t> in_place(const ir::Eqn& e, const ir::ops::Kernel& attrs) const {
-    std::vector<std::int64_t> shared = attrs.in_place;
+  std::vector<std::int64_t> in_place(const ir::Eqn& e, const ir::ops::Kernel& plan) const {
+    std::vector<std::int64_t> shared = plan.in_place;
     shared.resize(static_cast<std::size_t>(e.num_out()), -1);
     for (int j = 0; j < e.num_out(); ++j) {
       const int result = result_index(e.out(j));
@@ -105,75 +107,44 @@ class Lowering {
     return ref;
   }
 
-  /// A contraction is a kernel of its own: what it reads comes before it, what reads it after.
-  void add_group(const Group& group, std::vector<BufferRef> inputs, const std::vector<BufferRef>& outputs,
-                 const std::vector<std::int64_t>& in_place) {
-    for (int node = group.num_inputs; node < std::ssize(group.nodes); ++node) {
-      if (group.as<ir::lowering::Contract>(node)) return add_contract(group, node, std::move(inputs), outputs);
-    }
-    kir::Kernel kernel = kir::build_kernel(group, name_, in_place);
-    inputs.insert(inputs.end(), outputs.begin(), outputs.end());
-    add_step(std::move(kernel), std::move(inputs));
-  }
-
-  void add_contract(const Group& group, int node, std::vector<BufferRef> inputs, const std::vector<BufferRef>& outputs) {
-    std::vector<int> known;
-    for (int i = 0; i < group.num_inputs; ++i) known.push_back(i);
+  /// Reads its operands where they lie, through strides.
+  void add_contract(const std::string& name, const Group& group, const std::vector<BufferRef>& inputs,
+                    const std::vector<BufferRef>& outputs) {
+    const int node = group.results[0];
+    SHEAF_CHECK(group.results.size() == 1 && group.as<ir::lowering::Contract>(node),
+                name + ": a contraction is the only result of its kernel");
     kir::StridedOperand operands[2];
-    std::vector<BufferRef> refs;
+    std::vector<BufferRef> buffers;
     for (int k = 0; k < 2; ++k) {
-      const int operand = group.nodes[node].operands[k];
-      if (auto strided = kir::strided_operand(group, operand)) {
-        operands[k] = *strided;
-        refs.push_back(inputs[strided->node]);
-        continue;
-      }
-      refs.push_back(temporary(group.nodes[operand].type.bytes()));
-      add_group(kir::subgroup(group, known, {operand}), inputs, {refs.back()}, {});
-      operands[k] = {operand, 0, ir::strides_of(group.dims(operand))};
+      const auto operand = kir::strided_operand(group, group.nodes[node].operands[k]);
+      SHEAF_CHECK(operand, name + ": a contraction's operand does not lie in memory by strides");
+      operands[k] = *operand;
+      buffers.push_back(inputs[operand->node]);
     }
-    std::vector<int> rest;
-    std::vector<BufferRef> rest_outputs;
-    BufferRef to;
-    bool has_place = false;
-    for (std::size_t j = 0; j < group.results.size(); ++j) {
-      if (group.results[j] == node && !has_place) {
-        to = outputs[j];
-        has_place = true;
-      } else {
-        rest.push_back(group.results[j]);
-        rest_outputs.push_back(outputs[j]);
-      }
-    }
-    if (!has_place) to = temporary(group.nodes[node].type.bytes());
-    refs.push_back(to);
+    buffers.push_back(outputs[0]);
     kir::Kernel kernel = kir::contract_kernel(group, node, operands[0], operands[1]);
     if (const std::int64_t bytes = plan_contract(*kernel.contract, host_cpu_target()).shared_bytes) {
       kernel.params.push_back({DType::u8, bytes, kir::Param::Access::temporary});
     }
-    add_step(std::move(kernel), std::move(refs));
-    if (rest.empty()) return;
-    known.push_back(node);
-    inputs.push_back(to);
-    add_group(kir::subgroup(group, known, rest), std::move(inputs), rest_outputs, {});
+    add_step(name, std::move(kernel), std::move(buffers));
   }
 
-  void add_step(kir::Kernel kernel, std::vector<BufferRef> buffers) {
+  void add_step(const std::string& name, kir::Kernel kernel, std::vector<BufferRef> buffers) {
     for (std::size_t i = buffers.size(); i < kernel.params.size(); ++i) {
       buffers.push_back(temporary(kernel.params[i].count * size_bytes(kernel.params[i].dtype)));
     }
     if (kernel.phases.empty() && !kernel.contract) return;  // nothing but empty results
-    program_.steps.push_back({kernel_index(std::move(kernel)), std::move(buffers), loc_});
+    program_.steps.push_back({kernel_index(name, std::move(kernel)), std::move(buffers), loc_});
   }
 
   /// Equal kernels are one.
-  int kernel_index(kir::Kernel kernel) {
+  int kernel_index(const std::string& name, kir::Kernel kernel) {
     const absl::Status status = kir::verify(kernel);
     SHEAF_CHECK(status.ok(), std::string(status.message()));
     const std::string key = fingerprint(kir::to_text(kernel));
     const auto [it, is_new] = kernel_ids_.try_emplace(key, static_cast<int>(program_.kernels.size()));
     if (!is_new) return it->second;
-    KernelCode code{.name = fmt::format("{}_{}", name_, key.substr(0, 8)), .key = key, .kir = nullptr, .phases = {}};
+    KernelCode code{.name = fmt::format("{}_{}", name, key.substr(0, 8)), .key = key, .kir = nullptr, .phases = {}};
     kernel.name = code.name;
     for (int i = 0; i < std::ssize(kernel.phases); ++i) {
       const kir::Phase& phase = kernel.phases[i];
@@ -197,7 +168,6 @@ class Lowering {
   ir::ValueTable<BufferRef> place_;
   std::int64_t arena_top_ = 0, step_temporaries_;  // temporaries live above the plan's arena, for one step
   Loc loc_;
-  std::string name_;
   absl::flat_hash_map<std::string, int> kernel_ids_;
 };
 

@@ -1,8 +1,6 @@
 // Cloning, calling and adding: what every transform does to the equations of a function.
 #include "passes/emit.h"
 
-#include "ir/ops/attrs.h"
-
 namespace sheaf::passes {
 
 using namespace ir;
@@ -20,6 +18,25 @@ Values inline_into(Builder& b, const Function& f, const Values& args) {
   Values results;
   for (Value r : f.results()) results.push_back(map[r]);
   return results;
+}
+
+FunctionRef with_kernels(const Function& plan, const std::function<ops::Kernel(const Eqn&)>& change) {
+  Builder b(plan.name());
+  ValueTable<Value> map(plan);
+  const Values params = clone_params(b, plan, Mask(plan.params().size(), true));
+  for (std::size_t i = 0; i < params.size(); ++i) map[plan.params()[i]] = params[i];
+  for (const Eqn* e : plan.eqns()) {
+    Values operands;
+    for (Value v : e->operands) operands.push_back(map[v]);
+    b.set_loc(e->loc, e->how);
+    std::shared_ptr<const void> attributes = e->attributes;
+    if (e->op == &ops::kernel) attributes = std::make_shared<const ops::Kernel>(change(*e));
+    const Values outs = b.emit_all(e->op, std::move(operands), std::move(attributes), e->regions);
+    for (int j = 0; j < e->num_out(); ++j) map[e->out(j)] = outs[j];
+  }
+  Values results;
+  for (Value r : plan.results()) results.push_back(map[r]);
+  return b.finish(std::move(results));
 }
 
 Values call(Builder& b, const FunctionRef& f, Values args) {

@@ -1,9 +1,11 @@
 // Small pieces all transforms share.
 #pragma once
 
+#include <functional>
 #include <optional>
 
 #include "ir/builder.h"
+#include "ir/ops/attrs.h"
 #include "passes/transforms.h"
 
 namespace sheaf::passes {
@@ -13,6 +15,9 @@ ir::Values inline_into(ir::Builder& b, const ir::Function& f, const ir::Values& 
 
 /// `call f(args)`.
 ir::Values call(ir::Builder& b, const ir::FunctionRef& f, ir::Values args);
+
+/// A plan with new attributes for every kernel; `change` is called in order.
+ir::FunctionRef with_kernels(const ir::Function& plan, const std::function<ir::ops::Kernel(const ir::Eqn&)>& change);
 
 /// a + b, where either may be absent.
 ir::Value add_any(ir::Value a, ir::Value b);

@@ -1,11 +1,12 @@
 // Buffers: kernel results that stay inside the program get offsets in one arena by liveness, first fit; an elementwise
 // kernel may write over an operand that dies in it, and results may take the buffers of donated parameters.
+#include "passes/memory.h"
+
 #include <algorithm>
 
 #include "ir/builder.h"
-#include "ir/ops/attrs.h"
+#include "ir/op.h"
 #include "passes/emit.h"
-#include "passes/fuse.h"
 
 namespace sheaf::passes {
 
@@ -52,23 +53,8 @@ class Assignment {
   }
 
   Memory run() {
-    Builder b(f_.name());
-    ValueTable<Value> map(f_);
-    const Values params = clone_params(b, f_, Mask(f_.params().size(), true));
-    for (std::size_t i = 0; i < params.size(); ++i) map[f_.params()[i]] = params[i];
-    for (std::size_t k = 0; k < f_.eqns().size(); ++k) {
-      const Eqn& e = *f_.eqns()[k];
-      Values operands;
-      for (Value v : e.operands) operands.push_back(map[v]);
-      b.set_loc(e.loc, e.how);
-      std::shared_ptr<const void> attrs = e.attributes;
-      if (e.op == &ops::kernel) attrs = std::make_shared<const ops::Kernel>(place(e, static_cast<int>(k)));
-      const Values outs = b.emit_all(e.op, std::move(operands), std::move(attrs), e.regions);
-      for (int j = 0; j < e.num_out(); ++j) map[e.out(j)] = outs[j];
-    }
-    Values results;
-    for (Value r : f_.results()) results.push_back(map[r]);
-    return {.function = b.finish(std::move(results)), .arena_bytes = arena_.high(), .alias = alias_};
+    FunctionRef placed = with_kernels(f_, [this](const Eqn& e) { return place(e, writer_[e.out()]); });
+    return {.function = std::move(placed), .arena_bytes = arena_.high(), .alias = alias_};
   }
 
  private:
@@ -136,8 +122,8 @@ class Assignment {
 
 }  // namespace
 
-bool may_overwrite(const Function& body, const std::string& schedule, int i, int j) {
-  if (schedule != "map") return false;
+bool may_overwrite(const Function& body, Schedule schedule, int i, int j) {
+  if (schedule != Schedule::map) return false;
   const Value p = body.params()[i];
   if (body.results()[j].dims() != p.dims() || size_bytes(body.results()[j].dtype()) != size_bytes(p.dtype())) return false;
   // What depends on p must stay at p's position: elementwise equations of p's shape only.

@@ -2,7 +2,7 @@
 // leading axis of size 3.
 #include "passes/pass.h"
 
-#include "passes/fuse.h"
+#include "passes/memory.h"
 #include "passes/transforms.h"
 
 namespace sheaf::passes {
@@ -36,7 +36,7 @@ constexpr Pass kTransforms[] = {
     {"backward", "reverse derivative: residuals and cotangents to cotangents", run_backward},
     {"grad", "value and gradient of a scalar function", run_grad},
     {"batch", "a new leading axis of size 3 on every parameter", run_batch},
-    {"memory", "arena offsets of a fused function", run_memory},
+    {"memory", "arena offsets of a scheduled function", run_memory},
 };
 
 }  // namespace

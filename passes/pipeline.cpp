@@ -7,7 +7,9 @@
 #include "ir/check.h"
 #include "ir/verify.h"
 #include "passes/fuse.h"
+#include "passes/memory.h"
 #include "passes/pass.h"
+#include "passes/schedule.h"
 #include "passes/simplify.h"
 #include "passes/transforms.h"
 
@@ -40,6 +42,10 @@ constexpr Pass kStages[] = {
     {"fuse", "equations into groups, one kernel each; order of kernels is the order of the program", fuse},
 
     // Beyond this point every equation is a kernel or a dense constant, and is never regrouped.
+
+    {"schedule", "the template that builds each kernel, and its parameters, by what the group holds", schedule},
+
+    // Beyond this point how each kernel is built is settled; code generation obeys or refuses.
 };
 
 bool verifies() {

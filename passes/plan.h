@@ -1,6 +1,7 @@
 // `Plan`: what passes hand to codegen. A function in the plan dialect: every equation is a `kernel` (one fusion group,
-// its body the region, its attributes the schedule and the arena offsets of its results) or a dense `constant`; each
-// result of the function is the result of exactly one kernel. Printable, re-parsable and runnable as any other IR.
+// its body the region, its attributes the template that builds it and the arena offsets of its results) or a
+// `constant`; each result of the function is the result of exactly one kernel. Printable, re-parsable and runnable as
+// any other IR.
 #pragma once
 
 #include <string>

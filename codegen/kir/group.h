@@ -32,7 +32,5 @@ struct Group {
 };
 
 Group group_of(const ir::Function& body);
-/// What computes `results` from `inputs` (nodes of `group`, which the new group's first nodes are).
-Group subgroup(const Group& group, const std::vector<int>& inputs, const std::vector<int>& results);
 
 }  // namespace sheaf::kir

@@ -6,6 +6,7 @@
 
 #include "codegen/kir/reduction.h"
 #include "ir/check.h"
+#include "ir/schedule.h"
 
 namespace sheaf::kir {
 namespace {
@@ -45,7 +46,7 @@ bool is_inlinable(const Group& group, int node) {
   const GroupNode& n = group.nodes[node];
   if (!n.lowering) return true;
   if (const auto* reduce = std::get_if<low::Reduce>(&*n.lowering)) {
-    return reduced_count(group.dims(n.operands[0]), reduce->dims) <= kInlineReduction;
+    return reduced_count(group.dims(n.operands[0]), reduce->dims) <= ir::kShortReduction;
   }
   return !std::holds_alternative<low::ArgReduce>(*n.lowering) && !std::holds_alternative<low::Contract>(*n.lowering) &&
          !std::holds_alternative<low::Sort>(*n.lowering) && !std::holds_alternative<low::Scatter>(*n.lowering) &&
@@ -153,7 +154,7 @@ ValueId Reader::lower(int node, const low::Reduce& r, const Position& i, ValueId
   const int from = operand(node, 0);
   const Reduction reduction = make_reduction(r.kind, group_.dtype(from));
   const ReducedDims dims(group_.dims(from), r.dims);
-  if (dims.reduced_count > kInlineReduction) return fail();
+  if (dims.reduced_count > ir::kShortReduction) return fail();
   std::vector<State> lanes;
   for (std::int64_t k = 0; k < dims.reduced_count; ++k) {
     const Position at = dims.position(i, unflatten(b_.indices(), b_.indices().constant(k), dims.reduced));

@@ -17,10 +17,8 @@ using Position = std::vector<Index>;  // one per logical dim
 /// The buffer that holds each node row-major, or -1.
 using NodeBuffers = std::vector<BufferId>;
 
-/// Reductions of at most this many elements are inlined as a tree of reads.
-inline constexpr std::int64_t kInlineReduction = 16;
-
-/// True for what `Reader` can inline: everything but the heroes that need a nest of their own.
+/// True for what `Reader` can inline: everything but the heroes that need a nest of their own. Reductions of at most
+/// ir::kShortReduction elements are inlined as a tree of reads.
 bool is_inlinable(const Group& group, int node);
 
 /// Lives while one loop body is built: what it remembers is valid in that body and inside it only.

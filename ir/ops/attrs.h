@@ -4,6 +4,7 @@
 
 #include "ir/attrs.h"
 #include "ir/lowering.h"
+#include "ir/schedule.h"
 
 namespace sheaf::ir {
 
@@ -99,11 +100,13 @@ struct RandomBits {
   DType dtype = DType::u32;
 };
 
-/// A step of a plan: the fusion group is the region; `offsets` are arena byte offsets of the results, -1 for a result
-/// of the program; `in_place[j]` is the operand result j overwrites, or -1.
+/// A step of a plan: the fusion group is the region, `schedule` the template it is built by, `tile` the two dims of the
+/// results that tile_transpose cuts; `offsets` are arena byte offsets of the results, -1 for a result of the program;
+/// `in_place[j]` is the operand result j overwrites, or -1.
 struct Kernel {
   std::string name = {};
-  std::string schedule = {};  // the template: map, reduce, row, tile_transpose, contract, scatter, sort
+  Schedule schedule = Schedule::none;
+  std::vector<std::int64_t> tile = {};
   std::vector<std::int64_t> offsets = {};
   std::vector<std::int64_t> in_place = {};
 };

@@ -35,6 +35,7 @@ absl::StatusOr<std::vector<Type>> infer_kernel(const Eqn& e) {
   for (std::int64_t k : a.in_place)
     if (k < -1 || k >= e.num_in())
       return absl::InvalidArgumentError(fmt::format("in_place={} must name operands or -1", to_string(a.in_place)));
+  if (absl::Status s = check_schedule(a, *e.regions[0]); !s.ok()) return s;
   return types;
 }
 
@@ -78,8 +79,9 @@ constinit const OpDef call = {
 
 constinit const OpDef kernel = {
     .name = "kernel",
-    .doc = "A step of a plan: the region is computed by one kernel of the template `schedule`. `offsets` places "
-           "the results in the arena; `in_place[j]` is the operand result j overwrites, or -1.",
+    .doc = "A step of a plan: the region is computed by one kernel of the template `schedule`; `tile` is the pair of "
+           "dims that tile_transpose cuts. `offsets` places the results in the arena; `in_place[j]` is the operand "
+           "result j overwrites, or -1.",
     .num_results = -1,
     .attrs = attrs_of<Kernel>(),
     .infer = infer_kernel,

@@ -88,9 +88,10 @@ Kernel all_ops() {
 }
 
 std::vector<Kernel> kernels() {
-  const auto built = [](const Group& g) { return build_kernel(g, "k", {}, kCudaSchedule); };
-  std::vector<Kernel> all = {all_ops(), built(transpose()), built(argmax()), built(softmax({500, 1000}, DType::f32)),
-                             built(softmax({64, 3, 50}, DType::bf16))};
+  const auto built = [](const Group& g) { return build_kernel(g, plan_for(g), kCudaGrain); };
+  const ir::ops::Kernel tiled{.name = "k", .schedule = ir::Schedule::tile_transpose, .tile = {0, 1}};
+  std::vector<Kernel> all = {all_ops(), build_kernel(transpose(), tiled, kCudaGrain), built(argmax()),
+                             built(softmax({500, 1000}, DType::f32)), built(softmax({64, 3, 50}, DType::bf16))};
   for (DType t : {DType::f32, DType::f16, DType::bf16, DType::f64}) {
     all.push_back(built(chain(t)));
     all.push_back(built(sum({1'000'000}, {0}, t)));
@@ -130,7 +131,7 @@ TEST_CASE("a map's text reads like the loop it is") {
   GroupMaker m;
   const int x = m.input(DType::f32, {1000}), y = m.input(DType::f32, {1000});
   m.group.results = {m.map(ScalarOp::add, {x, y}, {1000})};
-  const auto text = codegen::emit_cuda(build_kernel(m.group, "add", {}), "sheaf_add");
+  const auto text = codegen::emit_cuda(build_kernel(m.group, plan_for(m.group)), "sheaf_add");
   REQUIRE(text.status().ToString() == "OK");
   const std::string body = text->text.substr(text->text.find("extern"));
   CHECK(body ==

@@ -5,7 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "codegen/kir/group.h"
+#include "codegen/kir/reader.h"
+#include "codegen/kir/reduction.h"
+#include "ir/ops/attrs.h"
 #include "ir/scalar.h"
 
 namespace sheaf::kir {
@@ -50,6 +52,27 @@ class GroupMaker {
     return id;
   }
 };
+
+/// A plan that fits a group: by its nests, the row template where all reductions run over the same last dims.
+inline ir::ops::Kernel plan_for(const Group& g) {
+  ir::ops::Kernel plan{.name = "test", .schedule = ir::Schedule::map};
+  std::vector<std::pair<Shape, std::vector<std::int64_t>>> reductions;
+  for (int n = g.num_inputs; n < std::ssize(g.nodes); ++n) {
+    if (is_inlinable(g, n)) continue;
+    if (g.as<ir::lowering::Sort>(n)) plan.schedule = ir::Schedule::sort;
+    if (g.as<ir::lowering::Scatter>(n)) plan.schedule = ir::Schedule::scatter;
+    if (g.as<ir::lowering::Reduce>(n) || g.as<ir::lowering::ArgReduce>(n))
+      reductions.emplace_back(g.dims(g.nodes[n].operands[0]), reduced_dims_of(g, n));
+  }
+  if (reductions.empty()) return plan;
+  bool is_row = true;
+  for (const auto& [dims, over] : reductions) {
+    is_row &= dims == reductions[0].first && over == reductions[0].second && reduced_count(dims, over) <= ir::kLongestRow;
+    for (std::int64_t i = 0; i < std::ssize(over); ++i) is_row &= over[i] == std::ssize(dims) - std::ssize(over) + i;
+  }
+  plan.schedule = is_row ? ir::Schedule::row : ir::Schedule::reduce;
+  return plan;
+}
 
 /// exp(x - max) / sum of it, along the last dim.
 inline Group softmax(const Shape& dims, DType t) {

@@ -37,8 +37,8 @@ Literals random_inputs(const Group& g) {
   return inputs;
 }
 
-Literals run(const Group& g, Literals inputs) {
-  const Kernel kernel = build_kernel(g, "test", {});
+Literals run(const Group& g, Literals inputs, const ir::ops::Kernel& plan) {
+  const Kernel kernel = build_kernel(g, plan);
   const absl::Status status = verify(kernel);
   CAPTURE(to_text(kernel));
   REQUIRE(status.ToString() == "OK");
@@ -57,6 +57,8 @@ Literals run(const Group& g, Literals inputs) {
   Interpreter(kernel).run(buffers.data());
   return outputs;
 }
+
+Literals run(const Group& g, const Literals& inputs) { return run(g, inputs, plan_for(g)); }
 
 /// Each node in a kernel of its own.
 Literals run_one_by_one(const Group& g, const Literals& inputs) {
@@ -81,11 +83,13 @@ Literals run_one_by_one(const Group& g, const Literals& inputs) {
   return results;
 }
 
-void check_fusion_keeps_bits(const Group& g) {
+void check_fusion_keeps_bits(const Group& g, const ir::ops::Kernel& plan) {
   const Literals inputs = random_inputs(g);
-  const Literals fused = run(g, inputs), plain = run_one_by_one(g, inputs);
+  const Literals fused = run(g, inputs, plan), plain = run_one_by_one(g, inputs);
   for (std::size_t j = 0; j < fused.size(); ++j) CHECK(fused[j] == plain[j]);
 }
+
+void check_fusion_keeps_bits(const Group& g) { check_fusion_keeps_bits(g, plan_for(g)); }
 
 /// The definition of a sum over `count` elements: lanes, leaves, pairs.
 float ordered_sum(const std::vector<float>& x) {
@@ -114,7 +118,12 @@ void check_sum(const Shape& dims, const std::vector<std::int64_t>& over) {
   const int x = m.input(DType::f32, dims);
   m.group.results = {m.reduce(ir::ReduceKind::sum, x, over)};
   const Literals inputs = random_inputs(m.group);
-  const Literal got = run(m.group, inputs)[0];
+  ir::ops::Kernel plan = plan_for(m.group);
+  const Literal got = run(m.group, inputs, plan)[0];
+  if (plan.schedule == ir::Schedule::row) {
+    plan.schedule = ir::Schedule::reduce;
+    CHECK(run(m.group, inputs, plan)[0] == got);
+  }
   std::vector<std::vector<float>> rows(static_cast<std::size_t>(got.size()));
   const auto strides = ir::strides_of(got.dims());
   std::vector<std::int64_t> at(dims.size(), 0);
@@ -157,8 +166,9 @@ TEST_CASE("softmax in one row kernel equals softmax op by op") {
     check_fusion_keeps_bits(softmax({6, 200}, t));
     check_fusion_keeps_bits(softmax({2, 3, 17}, t));
   }
-  CHECK(build_kernel(softmax({6, 200}, DType::f32), "softmax", {}).phases.size() == 1);
-  CHECK(build_kernel(softmax({600, 2000}, DType::f32), "softmax", {}).phases[0].axes[0].extent > 1);
+  CHECK(build_kernel(softmax({6, 200}, DType::f32), {.name = "softmax", .schedule = ir::Schedule::row}).phases.size() == 1);
+  const Group large = softmax({600, 2000}, DType::f32);
+  CHECK(build_kernel(large, {.name = "softmax", .schedule = ir::Schedule::row}).phases[0].axes[0].extent > 1);
 }
 
 TEST_CASE("a transposed sum of a broadcast and a reversed operand is one map") {
@@ -170,7 +180,46 @@ TEST_CASE("a transposed sum of a broadcast and a reversed operand is one map") {
   const int reversed = m.node(low::View{{0, 1}, {1, -1}, {0, 149}}, {z}, DType::f32, dims);
   m.group.results = {m.map(ScalarOp::add, {m.map(ScalarOp::add, {transposed, row}, dims), reversed}, dims)};
   check_fusion_keeps_bits(m.group);
-  CHECK(build_kernel(m.group, "t", {}).phases.size() == 1);
+  const ir::ops::Kernel tiled{.name = "t", .schedule = ir::Schedule::tile_transpose, .tile = {0, 1}};
+  check_fusion_keeps_bits(m.group, tiled);
+  const Kernel kernel = build_kernel(m.group, tiled);
+  CHECK(kernel.phases.size() == 1);
+  CHECK(kernel.phases[0].axes[0].extent == 2 * 3);  // tiles of 64 by 64
+}
+
+TEST_CASE("softmax reduction by reduction equals softmax by rows") {
+  const Group g = softmax({6, 200}, DType::f32);
+  const ir::ops::Kernel plan{.name = "softmax", .schedule = ir::Schedule::reduce};
+  CHECK(build_kernel(g, plan).phases.size() == 3);
+  check_fusion_keeps_bits(g, plan);
+}
+
+TEST_CASE("a plan that does not fit its group is refused") {
+  const auto refusal = [](const Group& g, ir::Schedule schedule) -> std::string {
+    try {
+      build_kernel(g, {.name = "k", .schedule = schedule});
+    } catch (const ir::InternalError& e) {
+      return e.what();
+    }
+    return "built";
+  };
+  const auto is_refused = [&](const Group& g, ir::Schedule schedule, const std::string& why) {
+    const std::string text = refusal(g, schedule);
+    CAPTURE(text);
+    CHECK(text.find(why) != std::string::npos);
+  };
+  const Group rows = softmax({6, 200}, DType::f32);
+  is_refused(rows, ir::Schedule::map, "k: the group holds a nest that its schedule has no place for");
+  is_refused(rows, ir::Schedule::sort, "k: the group holds a nest that its schedule has no place for");
+  is_refused(rows, ir::Schedule::none, "k: the plan names no template of loop nests");
+  GroupMaker map, columns, reversed;
+  map.group.results = {map.map(ScalarOp::neg, {map.input(DType::f32, {4})}, {4})};
+  is_refused(map.group, ir::Schedule::row, "a row kernel of no reduction");
+  columns.group.results = {columns.reduce(ir::ReduceKind::sum, columns.input(DType::f32, {40, 6}), {0})};
+  is_refused(columns.group, ir::Schedule::row, "a row kernel of reductions over outer dims");
+  const int sums = reversed.reduce(ir::ReduceKind::sum, reversed.input(DType::f32, {6, 40}), {1});
+  reversed.group.results = {reversed.node(low::View{{0}, {-1}, {5}}, {sums}, DType::f32, {6})};
+  is_refused(reversed.group, ir::Schedule::row, "a row kernel reads a reduction of another row");
 }
 
 TEST_CASE("padding, concatenation and reshape fuse into a map that reads nothing outside its operands") {

@@ -1,4 +1,5 @@
-// From a group to a kernel: the choice of templates, and the order of phases.
+// From a group and its plan to a kernel: the template that the plan names, and the order of phases. Nothing is chosen
+// here; a plan that does not fit its group is refused.
 #include <algorithm>
 #include <map>
 
@@ -9,23 +10,37 @@ namespace sheaf::kir {
 namespace {
 
 namespace low = ir::lowering;
+using ir::Schedule;
 
 class GroupCompiler {
  public:
-  GroupCompiler(const Group& group, const std::vector<std::int64_t>& in_place, const Schedule& schedule)
-      : g_(group), k_(group, in_place, schedule), is_done_(group.results.size(), false) {}
+  GroupCompiler(const Group& group, const ir::ops::Kernel& plan, const Grain& grain)
+      : g_(group), plan_(plan), k_(group, plan.in_place, grain), is_done_(group.results.size(), false) {}
 
-  Kernel compile(const std::string& name) {
-    std::vector<Target> results;
-    for (std::size_t j = 0; j < g_.results.size(); ++j) results.push_back({g_.results[j], k_.output(static_cast<int>(j))});
-    if (!row_template(k_, results)) {
-      for (int node = g_.num_inputs; node < static_cast<int>(g_.nodes.size()); ++node) compile_hero(node);
-      map_the_rest();
+  Kernel compile() {
+    switch (plan_.schedule) {
+      case Schedule::map:
+      case Schedule::tile_transpose:
+      case Schedule::reduce:
+      case Schedule::sort:
+      case Schedule::scatter:
+        for (int node = g_.num_inputs; node < std::ssize(g_.nodes); ++node) compile_hero(node);
+        map_the_rest();
+        break;
+      case Schedule::row: row_template(k_, results()); break;
+      case Schedule::none:
+      case Schedule::contract: SHEAF_CHECK(false, plan_.name + ": the plan names no template of loop nests");
     }
-    return k_.finish(name);
+    return k_.finish(plan_.name);
   }
 
  private:
+  std::vector<Target> results() const {
+    std::vector<Target> targets;
+    for (int j = 0; j < std::ssize(g_.results); ++j) targets.push_back({g_.results[j], k_.output(j)});
+    return targets;
+  }
+
   /// Where a hero's value goes: straight to the first result it is, else to a temporary.
   Target target_of(int node) {
     for (std::size_t j = 0; j < g_.results.size(); ++j) {
@@ -41,44 +56,48 @@ class GroupCompiler {
            buffer < g_.num_inputs + static_cast<int>(g_.results.size()) && k_.in_place(buffer - g_.num_inputs) == operand;
   }
 
+  void require(Schedule schedule) const {
+    SHEAF_CHECK(plan_.schedule == schedule, plan_.name + ": the group holds a nest that its schedule has no place for");
+  }
+
   void compile_hero(int node) {
     if (is_inlinable(g_, node) || k_.buffers[node] >= 0) return;
     std::vector<Target> targets;
     if (g_.as<low::Sort>(node)) {
-      for (int n = node; n < static_cast<int>(g_.nodes.size()) && g_.nodes[n].first == node; ++n) {
-        targets.push_back(target_of(n));
-      }
+      require(Schedule::sort);
+      for (int n = node; n < std::ssize(g_.nodes) && g_.nodes[n].first == node; ++n) targets.push_back(target_of(n));
       sort_template(k_, targets);
-    } else {
+    } else if (g_.as<low::Scatter>(node)) {
+      require(Schedule::scatter);
       targets.push_back(target_of(node));
-      if (g_.as<low::Scatter>(node)) {
-        scatter_template(k_, targets[0], is_in_place(targets[0].buffer, g_.nodes[node].operands[0]));
-      } else {
-        SHEAF_CHECK(g_.as<low::Reduce>(node) || g_.as<low::ArgReduce>(node), "a hero without a template");
-        reduce_template(k_, targets[0]);
-      }
+      scatter_template(k_, targets[0], is_in_place(targets[0].buffer, g_.nodes[node].operands[0]));
+    } else {
+      require(Schedule::reduce);
+      SHEAF_CHECK(g_.as<low::Reduce>(node) || g_.as<low::ArgReduce>(node), "a hero without a template");
+      targets.push_back(target_of(node));
+      reduce_template(k_, targets[0]);
     }
     for (const Target& t : targets) k_.buffers[t.node] = t.buffer;
   }
 
   void map_the_rest() {
     std::map<Shape, std::vector<Target>> by_dims;
-    for (std::size_t j = 0; j < g_.results.size(); ++j) {
-      if (!is_done_[j]) by_dims[g_.dims(g_.results[j])].push_back({g_.results[j], k_.output(static_cast<int>(j))});
+    for (const Target& t : results()) {
+      if (!is_done_[t.buffer - g_.num_inputs]) by_dims[g_.dims(t.node)].push_back(t);
     }
-    for (const auto& [dims, targets] : by_dims) map_template(k_, targets);
+    for (const auto& [dims, targets] : by_dims) map_template(k_, targets, plan_.tile);
   }
 
   const Group& g_;
+  const ir::ops::Kernel& plan_;
   KernelBuilder k_;
   std::vector<bool> is_done_;
 };
 
 }  // namespace
 
-Kernel build_kernel(const Group& group, const std::string& name, const std::vector<std::int64_t>& in_place,
-                    const Schedule& schedule) {
-  return GroupCompiler(group, in_place, schedule).compile(name);
+Kernel build_kernel(const Group& group, const ir::ops::Kernel& plan, const Grain& grain) {
+  return GroupCompiler(group, plan, grain).compile();
 }
 
 }  // namespace sheaf::kir

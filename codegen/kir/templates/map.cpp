@@ -1,5 +1,5 @@
 // Map: a loop nest over the result's dims, as few as the index maps allow, innermost a vector loop. Where an operand
-// runs along another dim than the result does, both dims are tiled, so that every cache line read is used up.
+// runs along another dim than the result does, the plan asks for tiles of both, so that every cache line is used up.
 #include <algorithm>
 
 #include "codegen/kir/estimate.h"
@@ -89,7 +89,16 @@ bool try_merge(IndexPool& pool, std::vector<Index>& indices, AxisId outer, AxisI
   return true;
 }
 
-std::vector<Loop> collapse(const KernelBuilder& k, const std::vector<Target>& targets) {
+/// The loop that runs over logical dim `dim`.
+std::size_t loop_of(const std::vector<Loop>& loops, std::int64_t dim) {
+  std::size_t i = 0;
+  for (std::int64_t end = std::ssize(loops[0].dims); end <= dim; end += std::ssize(loops[i].dims)) ++i;
+  return i;
+}
+
+/// As few loops as possible, the dims of `tile` in different ones.
+std::vector<Loop> collapse(const KernelBuilder& k, const std::vector<Target>& targets,
+                           const std::vector<std::int64_t>& tile) {
   std::vector<Loop> loops;
   for (std::int64_t extent : k.group().dims(targets[0].node)) loops.push_back({{extent}, extent});
   if (loops.empty()) return loops;
@@ -100,6 +109,7 @@ std::vector<Loop> collapse(const KernelBuilder& k, const std::vector<Target>& ta
   for (std::size_t i = 0; i < loops.size(); ++i) axes.push_back(static_cast<AxisId>(i) + 1);
   AxisId next_axis = static_cast<AxisId>(phase.axes.size());
   for (std::size_t i = loops.size() - 1; i-- > 0;) {
+    if (!tile.empty() && static_cast<std::int64_t>(i) == tile[0] && loop_of(loops, tile[1]) == i + 1) continue;
     if (!try_merge(phase.indices, indices, axes[i], axes[i + 1], loops[i].extent, loops[i + 1].extent, next_axis)) {
       continue;
     }
@@ -126,26 +136,19 @@ void widen_innermost(std::vector<Loop>& loops) {
   }
 }
 
-/// The loop along which some load runs contiguously while it strides along the innermost one, or -1.
-int transposed_loop(const Phase& phase, std::size_t num_loops) {
-  std::vector<Index> indices;
-  collect(phase.body, indices);
-  const AxisId inner = static_cast<AxisId>(num_loops);
-  for (Index index : indices) {
-    const auto along_inner = phase.indices.stride(index, inner);
-    if (!along_inner || *along_inner == 0 || *along_inner == 1) continue;
-    for (AxisId axis = 1; axis < inner; ++axis) {
-      if (phase.indices.stride(index, axis) == 1 && phase.axes[axis].extent >= 8) return axis - 1;
-    }
+void choose_tiles(std::vector<Loop>& loops, const std::vector<std::int64_t>& tile) {
+  for (Loop& l : loops) l.block = 1;
+  for (std::int64_t dim : tile) {
+    Loop& l = loops[loop_of(loops, dim)];
+    l.block = std::min(kTile, l.extent);
   }
-  return -1;
 }
 
-void choose_blocks(const Schedule& schedule, std::vector<Loop>& loops, double element_ps, double total_ps) {
-  const bool is_serial = total_ps <= static_cast<double>(schedule.serial_ps);
+void choose_blocks(const Grain& grain, std::vector<Loop>& loops, double element_ps, double total_ps) {
+  const bool is_serial = total_ps <= static_cast<double>(grain.serial_ps);
   std::int64_t wanted =
       is_serial ? INT64_MAX
-                : static_cast<std::int64_t>(static_cast<double>(schedule.unit_ps) / std::max(element_ps, 1.0));
+                : static_cast<std::int64_t>(static_cast<double>(grain.unit_ps) / std::max(element_ps, 1.0));
   wanted = std::max<std::int64_t>(wanted, 256);
   for (std::size_t i = loops.size(); i-- > 0;) {
     Loop& l = loops[i];
@@ -208,18 +211,16 @@ class Nest {
 
 }  // namespace
 
-void map_template(KernelBuilder& k, const std::vector<Target>& targets) {
+void map_template(KernelBuilder& k, const std::vector<Target>& targets, const std::vector<std::int64_t>& tile) {
   const std::int64_t count = k.group().nodes[targets[0].node].type.num_elements();
   if (count == 0) return;
-  std::vector<Loop> loops = collapse(k, targets);
-  widen_innermost(loops);
-  const Phase plan = sketch(k, targets, loops);
-  const auto total_ps = static_cast<double>(estimate_unit_ps(plan));
-  choose_blocks(k.schedule(), loops, total_ps / static_cast<double>(count), total_ps);
-  if (const int other = transposed_loop(plan, loops.size()); other >= 0) {
-    for (std::size_t i = 0; i < loops.size(); ++i) loops[i].block = 1;
-    loops[other].block = std::min(kTile, loops[other].extent);
-    loops.back().block = std::min(kTile, loops.back().extent);
+  std::vector<Loop> loops = collapse(k, targets, tile);
+  if (tile.empty()) {
+    widen_innermost(loops);
+    const auto total_ps = static_cast<double>(estimate_unit_ps(sketch(k, targets, loops)));
+    choose_blocks(k.grain(), loops, total_ps / static_cast<double>(count), total_ps);
+  } else {
+    choose_tiles(loops, tile);
   }
   std::int64_t units = 1;
   for (const Loop& l : loops) units *= l.blocks();

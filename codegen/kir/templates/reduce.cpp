@@ -25,7 +25,7 @@ class ReduceTemplate {
     }
     outer_ = dims_.kept_count / std::max<std::int64_t>(columns_, 1);
     leaves_ = count_leaves(dims_.reduced_count);
-    splits_leaves_ = leaves_ > 1 && outer_ * ((columns_ + kColumns - 1) / kColumns) < k.schedule().many_rows;
+    splits_leaves_ = leaves_ > 1 && outer_ * ((columns_ + kColumns - 1) / kColumns) < k.grain().many_rows;
   }
 
   void emit() {
@@ -71,7 +71,7 @@ class ReduceTemplate {
   }
 
   void emit_rows() {
-    const Blocking blocking = choose_blocking(k_.schedule(), dims_.kept_count, row_ps());
+    const Blocking blocking = choose_blocking(k_.grain(), dims_.kept_count, row_ps());
     PhaseBuilder b = k_.begin_phase(blocking.units());
     for_each_item(b, blocking, b.unit(), "o", [&](Index kept) {
       store_result(b, kept, reduce_row(b, reduction_, dims_.reduced_count, [&](Index r) { return element(b, kept, r); }));
@@ -104,7 +104,7 @@ class ReduceTemplate {
   }
 
   void emit_totals() {
-    const Blocking blocking = choose_blocking(k_.schedule(), dims_.kept_count, static_cast<double>(leaves_) * 1000);
+    const Blocking blocking = choose_blocking(k_.grain(), dims_.kept_count, static_cast<double>(leaves_) * 1000);
     PhaseBuilder b = k_.begin_phase(blocking.units());
     for_each_item(b, blocking, b.unit(), "o", [&](Index kept) {
       store_result(b, kept, combine_leaves(b, reduction_, totals_, b.indices().scale(kept, leaves_), leaves_));
@@ -119,7 +119,7 @@ class ReduceTemplate {
     emit_column_unit(sketch, {sketch.indices().constant(0), sketch.indices().constant(0), sketch.indices().constant(0)},
                      block, blocks);
     const auto unit_ps = static_cast<double>(estimate_unit_ps(KernelBuilder::sketch(sketch)));
-    const Blocking blocking = choose_blocking(k_.schedule(), outer_ * blocks * leaf_units, unit_ps);
+    const Blocking blocking = choose_blocking(k_.grain(), outer_ * blocks * leaf_units, unit_ps);
     PhaseBuilder b = k_.begin_phase(blocking.units());
     for_each_item(b, blocking, b.unit(), "o", [&](Index item) {
       emit_column_unit(b, unflatten(b.indices(), item, {outer_, blocks, leaf_units}), block, blocks);

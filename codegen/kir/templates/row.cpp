@@ -5,14 +5,13 @@
 #include "codegen/kir/estimate.h"
 #include "codegen/kir/reduction.h"
 #include "codegen/kir/templates/template.h"
+#include "ir/check.h"
 
 namespace sheaf::kir {
 namespace {
 
 namespace low = ir::lowering;
 
-/// A longer row leaves the second-level cache between its passes, and its scratch grows too large for a thread.
-constexpr std::int64_t kLongestRow = 1 << 18;
 /// An operand of this many scalar ops is stored rather than computed twice.
 constexpr std::size_t kWorthStoring = 6;
 
@@ -25,34 +24,32 @@ struct RowForm {
   std::int64_t rows = 1, length = 1;
 };
 
-std::optional<RowForm> row_form(const Group& g, std::int64_t many_rows) {
+RowForm row_form(const Group& g) {
   RowForm form;
   std::vector<std::int64_t> reduced;
   for (int node = g.num_inputs; node < static_cast<int>(g.nodes.size()); ++node) {
     if (is_inlinable(g, node)) continue;
-    if (!is_reduction(g, node)) return std::nullopt;
+    SHEAF_CHECK(is_reduction(g, node), "a row kernel of something else than reductions");
     const Shape& dims = g.dims(g.nodes[node].operands[0]);
     std::vector<std::int64_t> over = reduced_dims_of(g, node);
     std::sort(over.begin(), over.end());
     if (form.heroes.empty()) {
       form.dims = dims;
       reduced = over;
-    } else if (dims != form.dims || over != reduced) {
-      return std::nullopt;
     }
+    SHEAF_CHECK(dims == form.dims && over == reduced, "a row kernel of reductions over different rows");
     form.heroes.push_back(node);
   }
-  if (form.heroes.empty()) return std::nullopt;
+  SHEAF_CHECK(!form.heroes.empty(), "a row kernel of no reduction");
   const std::size_t first = form.dims.size() - reduced.size();
   for (std::size_t i = 0; i < reduced.size(); ++i) {
-    if (reduced[i] != static_cast<std::int64_t>(first + i)) return std::nullopt;
+    SHEAF_CHECK(reduced[i] == static_cast<std::int64_t>(first + i), "a row kernel of reductions over outer dims");
   }
   form.kept.assign(form.dims.begin(), form.dims.begin() + static_cast<std::ptrdiff_t>(first));
   form.row.assign(form.dims.begin() + static_cast<std::ptrdiff_t>(first), form.dims.end());
   form.rows = num_elements(form.kept);
   form.length = num_elements(form.row);
-  if (form.rows == 0 || form.length > kLongestRow) return std::nullopt;
-  if (count_leaves(form.length) > 1 && form.rows < many_rows) return std::nullopt;
+  SHEAF_CHECK(form.length <= ir::kLongestRow, "a row kernel of rows that no thread's scratch holds");
   return form;
 }
 
@@ -79,31 +76,22 @@ class RowTemplate {
   RowTemplate(const KernelBuilder& k, const RowForm& form, const std::vector<Target>& results)
       : k_(k), g_(k.group()), form_(form) {
     for (const Target& t : results) {
-      (g_.nodes[t.node].type.num_elements() == form.rows ? per_row_ : per_element_).push_back(t);
+      const std::int64_t count = g_.nodes[t.node].type.num_elements();
+      SHEAF_CHECK(count == form.rows || count == form.rows * form.length, "a result of a row kernel is neither");
+      (count == form.rows ? per_row_ : per_element_).push_back(t);
     }
   }
 
-  bool fits() const {
-    return std::all_of(per_element_.begin(), per_element_.end(), [&](const Target& t) {
-      return g_.nodes[t.node].type.num_elements() == form_.rows * form_.length;
-    });
-  }
-
-  /// One row; false if some value is needed at another row or element than the one at hand.
-  bool emit(PhaseBuilder& b, Index row) {
+  /// One row.
+  void emit(PhaseBuilder& b, Index row) {
     b_ = &b;
     row_ = row;
     kept_at_ = unflatten(b.indices(), row, form_.kept);
     reduced_.clear();
     stored_.clear();
-    is_ok_ = true;
-    for (int hero : form_.heroes) {
-      reduce(hero);
-      if (!is_ok_) return false;
-    }
+    for (int hero : form_.heroes) reduce(hero);
     store_per_element();
     store_per_row();
-    return is_ok_;
   }
 
  private:
@@ -116,6 +104,12 @@ class RowTemplate {
     Position at = kept_at_;
     for (Index i : unflatten(b_->indices(), r, form_.row)) at.push_back(i);
     return at;
+  }
+
+  static ValueId read(Reader& reader, int node, const Position& at) {
+    const ValueId value = reader.read(node, at);
+    SHEAF_CHECK(reader.ok(), "a row kernel reads a reduction of another row");
+    return value;
   }
 
   /// A reader for a body at element r, or for a body outside the row loops when r is null.
@@ -133,11 +127,9 @@ class RowTemplate {
     const bool is_stored = std::any_of(stored_.begin(), stored_.end(), [&](const Stored& s) { return s.node == operand; });
     const bool must_store = !is_stored && weight(g_, operand) >= kWorthStoring && is_read_again(g_, operand, hero);
     const BufferId row = must_store ? b_->scratch(g_.dtype(operand), form_.length) : -1;
-    const State state = reduce_row(*b_, reduction, form_.length, [&](Index r) -> State {
+    const State state = reduce_row(*b_, reduction, form_.length, [&](Index r) {
       Reader at_r = reader(&r);
-      const ValueId value = at_r.read(operand, element_at(r));
-      is_ok_ &= at_r.ok();
-      if (!is_ok_) return reduction.identity(*b_);
+      const ValueId value = read(at_r, operand, element_at(r));
       if (must_store) b_->store(row, r, value);
       State contribution{b_->convert(value, reduction.parts[0])};
       if (reduction.parts.size() > 1) contribution.push_back(b_->index_value(r, reduction.parts[1]));
@@ -156,19 +148,16 @@ class RowTemplate {
     std::vector<ValueId> values;
     for (const Target& t : per_element_) {
       const Position at = g_.dims(t.node) == form_.dims ? element_at(r) : unflatten(pool, flat, g_.dims(t.node));
-      values.push_back(at_r.read(t.node, at));
+      values.push_back(read(at_r, t.node, at));
     }
-    is_ok_ &= at_r.ok();
-    for (std::size_t i = 0; i < values.size() && is_ok_; ++i) b_->store(per_element_[i].buffer, flat, values[i]);
+    for (std::size_t i = 0; i < values.size(); ++i) b_->store(per_element_[i].buffer, flat, values[i]);
     b_->end();
   }
 
   void store_per_row() {
     Reader per_row = reader(nullptr);
     for (const Target& t : per_row_) {
-      const ValueId value = per_row.read(t.node, unflatten(b_->indices(), row_, g_.dims(t.node)));
-      is_ok_ &= per_row.ok();
-      if (is_ok_) b_->store(t.buffer, row_, value);
+      b_->store(t.buffer, row_, read(per_row, t.node, unflatten(b_->indices(), row_, g_.dims(t.node))));
     }
   }
 
@@ -181,26 +170,21 @@ class RowTemplate {
   Position kept_at_;
   std::vector<std::pair<int, ValueId>> reduced_;
   std::vector<Stored> stored_;
-  bool is_ok_ = true;
 };
 
 }  // namespace
 
-bool row_template(KernelBuilder& k, const std::vector<Target>& results) {
-  const std::optional<RowForm> form = row_form(k.group(), k.schedule().many_rows);
-  if (!form) return false;
-  RowTemplate rows(k, *form, results);
-  if (!rows.fits()) return false;
-  PhaseBuilder sketch = k.begin_phase(form->rows);
-  if (!rows.emit(sketch, sketch.unit())) return false;
+void row_template(KernelBuilder& k, const std::vector<Target>& results) {
+  const RowForm form = row_form(k.group());
+  if (form.rows == 0) return;
+  RowTemplate rows(k, form, results);
+  PhaseBuilder sketch = k.begin_phase(form.rows);
+  rows.emit(sketch, sketch.unit());
   const auto row_ps = static_cast<double>(estimate_unit_ps(KernelBuilder::sketch(sketch)));
-  const Blocking blocking = choose_blocking(k.schedule(), form->rows, row_ps);
+  const Blocking blocking = choose_blocking(k.grain(), form.rows, row_ps);
   PhaseBuilder b = k.begin_phase(blocking.units());
-  bool is_ok = true;
-  for_each_item(b, blocking, b.unit(), "o", [&](Index row) { is_ok &= rows.emit(b, row); });
-  if (!is_ok) return false;  // the blocked row index hid an equality that the plain one showed
+  for_each_item(b, blocking, b.unit(), "o", [&](Index row) { rows.emit(b, row); });
   k.end_phase(b);
-  return true;
 }
 
 }  // namespace sheaf::kir

@@ -54,7 +54,7 @@ class ScatterTemplate {
     for (std::int64_t d : ordered_) steps *= update_dims_[d];
     const std::int64_t block = std::min<std::int64_t>(lanes, kLanes), blocks = (lanes + block - 1) / block;
     const double item_ps = static_cast<double>(steps) * (3000 + 30.0 * static_cast<double>(block));
-    const Blocking blocking = choose_blocking(k_.schedule(), rows * blocks, item_ps);
+    const Blocking blocking = choose_blocking(k_.grain(), rows * blocks, item_ps);
     PhaseBuilder b = k_.begin_phase(blocking.units());
     b_ = &b;
     for_each_item(b, blocking, b.unit(), "o", [&](Index item) {

@@ -48,7 +48,7 @@ class SortTemplate {
     const std::int64_t rows = num_elements(others_);
     if (rows == 0 || length_ == 0) return;
     const double row_ps = 4000.0 * static_cast<double>(length_) * (1.0 + num_passes());
-    const Blocking blocking = choose_blocking(k_.schedule(), rows, row_ps);
+    const Blocking blocking = choose_blocking(k_.grain(), rows, row_ps);
     PhaseBuilder b = k_.begin_phase(blocking.units());
     b_ = &b;
     for_each_item(b, blocking, b.unit(), "o", [&](Index row) { sort_row(unflatten(b.indices(), row, others_)); });

@@ -28,8 +28,8 @@ void rebase_scratch(Block& block, int first, int by) {
 }  // namespace
 
 KernelBuilder::KernelBuilder(const Group& group, const std::vector<std::int64_t>& in_place,
-                             const Schedule& schedule)
-    : buffers(group.nodes.size(), -1), group_(group), in_place_(in_place), schedule_(schedule) {
+                             const Grain& grain)
+    : buffers(group.nodes.size(), -1), group_(group), in_place_(in_place), grain_(grain) {
   in_place_.resize(group.results.size(), -1);
   for (int i = 0; i < group.num_inputs; ++i) {
     const bool is_shared = std::find(in_place_.begin(), in_place_.end(), i) != in_place_.end();
@@ -65,9 +65,9 @@ Kernel KernelBuilder::finish(std::string name) {
   return std::move(kernel_);
 }
 
-Blocking choose_blocking(const Schedule& schedule, std::int64_t count, double item_ps) {
-  if (static_cast<double>(count) * item_ps <= static_cast<double>(schedule.serial_ps)) return {count, count};
-  const auto wanted = static_cast<std::int64_t>(static_cast<double>(schedule.unit_ps) / std::max(item_ps, 1.0));
+Blocking choose_blocking(const Grain& grain, std::int64_t count, double item_ps) {
+  if (static_cast<double>(count) * item_ps <= static_cast<double>(grain.serial_ps)) return {count, count};
+  const auto wanted = static_cast<std::int64_t>(static_cast<double>(grain.unit_ps) / std::max(item_ps, 1.0));
   const std::int64_t block = std::clamp<std::int64_t>(wanted, 1, count);
   // A divisor close by spares the second version of the body.
   for (std::int64_t b = block; b > block / 2; --b) {

@@ -10,19 +10,20 @@
 #include "codegen/kir/build.h"
 #include "codegen/kir/group.h"
 #include "codegen/kir/reader.h"
+#include "ir/ops/attrs.h"
 
 namespace sheaf::kir {
 
-/// How a target wants its work cut; times are those of estimate.h.
-struct Schedule {
+/// How finely a target wants its work cut; times are those of estimate.h.
+struct Grain {
   std::int64_t serial_ps;   // a phase of less work is one unit
   std::int64_t unit_ps;     // what a unit should take
   std::int64_t many_rows;   // with this many results, no single reduction needs to be split over units
 };
 /// A CPU thread takes chunks of about 4 us, and the caller alone does what takes less than twice that.
-inline constexpr Schedule kCpuSchedule{8'000'000, 4'000'000, 64};
+inline constexpr Grain kCpuGrain{8'000'000, 4'000'000, 64};
 /// A block of threads does about two thousand simple elements; a GPU holds thousands of blocks.
-inline constexpr Schedule kCudaSchedule{0, 200'000, 2048};
+inline constexpr Grain kCudaGrain{0, 200'000, 2048};
 
 /// A node and the buffer its value goes to.
 struct Target {
@@ -34,9 +35,9 @@ class KernelBuilder {
  public:
   /// Parameters: the group's inputs, its results, then the temporaries as they are added. `in_place[j]` is the input
   /// whose buffer result j shares, or -1.
-  KernelBuilder(const Group& group, const std::vector<std::int64_t>& in_place, const Schedule& schedule);
+  KernelBuilder(const Group& group, const std::vector<std::int64_t>& in_place, const Grain& grain);
 
-  const Schedule& schedule() const { return schedule_; }
+  const Grain& grain() const { return grain_; }
   const Group& group() const { return group_; }
   BufferId output(int result) const { return group_.num_inputs + result; }
   std::int64_t in_place(int result) const { return in_place_[result]; }
@@ -52,7 +53,7 @@ class KernelBuilder {
  private:
   const Group& group_;
   std::vector<std::int64_t> in_place_;
-  Schedule schedule_;
+  Grain grain_;
   Kernel kernel_;
   std::vector<int> params_at_phase_;  // how many there were when the phase was built: its scratch ids start there
 };
@@ -64,22 +65,22 @@ struct Blocking {
   std::int64_t units() const { return (count + block - 1) / block; }
 };
 /// Blocks that take about unit_ps, or one block if everything takes less than serial_ps.
-Blocking choose_blocking(const Schedule& schedule, std::int64_t count, double item_ps);
+Blocking choose_blocking(const Grain& grain, std::int64_t count, double item_ps);
 void for_each_item(PhaseBuilder& b, const Blocking& blocking, Index unit, const std::string& name,
                    const std::function<void(Index item)>& body);
 
-/// Stores each target, all of the same dims, elementwise. Every operand must be inlinable or in a buffer.
-void map_template(KernelBuilder& k, const std::vector<Target>& targets);
+/// Stores each target, all of the same dims, elementwise. Every operand must be inlinable or in a buffer. `tile`: none,
+/// or two of the dims, the outer one first, that are cut into square tiles.
+void map_template(KernelBuilder& k, const std::vector<Target>& targets, const std::vector<std::int64_t>& tile = {});
 /// One Reduce or ArgReduce into the target.
 void reduce_template(KernelBuilder& k, Target target);
 void sort_template(KernelBuilder& k, const std::vector<Target>& targets);
 void scatter_template(KernelBuilder& k, Target target, bool is_in_place);
-/// All of the group at once, a row of the trailing reduced dims at a time. False, and nothing emitted, where the group
-/// does not have that form.
-bool row_template(KernelBuilder& k, const std::vector<Target>& results);
+/// All of the group at once, a row of the trailing reduced dims at a time.
+void row_template(KernelBuilder& k, const std::vector<Target>& results);
 
-/// The whole group: row_template where it fits, else the heroes one after the other and a map of the rest.
-Kernel build_kernel(const Group& group, const std::string& name, const std::vector<std::int64_t>& in_place,
-                    const Schedule& schedule = kCpuSchedule);
+/// The whole group by the template that `plan.schedule` names; InternalError where the group does not have its form.
+/// Of the plan's attributes, `offsets` are not read. Contractions are contract.h's.
+Kernel build_kernel(const Group& group, const ir::ops::Kernel& plan, const Grain& grain = kCpuGrain);
 
 }  // namespace sheaf::kir

@@ -1,0 +1,155 @@
+// What fits which template, read off the lowerings of a kernel's body.
+#include "ir/schedule.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "ir/op.h"
+#include "ir/ops/attrs.h"
+
+namespace sheaf::ir {
+namespace {
+
+using DimList = std::vector<std::int64_t>;
+
+template <class... Args>
+absl::Status refused(fmt::format_string<Args...> format, Args&&... args) {
+  return absl::InvalidArgumentError(fmt::format(format, std::forward<Args>(args)...));
+}
+
+std::string_view word(Schedule s) { return kScheduleWords[static_cast<std::size_t>(s)]; }
+
+/// Of a Reduce or ArgReduce, ascending; nullopt for anything else.
+std::optional<DimList> reduced_dims(const Eqn& e) {
+  const Lowering l = e.op->lower(e);
+  if (const auto* arg = std::get_if<lowering::ArgReduce>(&l)) return DimList{arg->dim};
+  const auto* reduce = std::get_if<lowering::Reduce>(&l);
+  if (!reduce) return std::nullopt;
+  DimList dims = reduce->dims;
+  std::sort(dims.begin(), dims.end());
+  return dims;
+}
+
+bool is_short(const Eqn& reduce, const DimList& reduced) {
+  std::int64_t count = 1;
+  for (std::int64_t d : reduced) count *= reduce.in(0).dims()[d];
+  return count <= kShortReduction;
+}
+
+/// The one kind of nest a schedule is for.
+Nest nest_for(Schedule s) {
+  switch (s) {
+    case Schedule::none:
+    case Schedule::map:
+    case Schedule::tile_transpose: return Nest::none;
+    case Schedule::row:
+    case Schedule::reduce: return Nest::reduction;
+    case Schedule::sort: return Nest::sort;
+    case Schedule::scatter: return Nest::scatter;
+    case Schedule::contract: return Nest::contract;
+  }
+  return Nest::none;
+}
+
+absl::Status check_nests(Schedule schedule, const Function& body) {
+  const Nest wanted = nest_for(schedule);
+  int found = 0;
+  for (const Eqn* e : body.eqns()) {
+    const Nest nest = nest_of(*e);
+    if (nest == Nest::none) continue;
+    if (nest != wanted) return refused("schedule={} has no place for {}", word(schedule), e->op->name);
+    ++found;
+  }
+  if (wanted == Nest::none) return absl::OkStatus();
+  if (found == 0) return refused("schedule={} finds no nest of its kind", word(schedule));
+  if (found > 1 && wanted != Nest::reduction)
+    return refused("schedule={} takes one nest, not {}", word(schedule), found);
+  return absl::OkStatus();
+}
+
+absl::Status check_tile(const ops::Kernel& kernel, const Function& body) {
+  if (kernel.schedule != Schedule::tile_transpose)
+    return kernel.tile.empty() ? absl::OkStatus() : refused("schedule={} takes no tile", word(kernel.schedule));
+  const Shape& dims = body.results()[0].dims();
+  for (Value r : body.results())
+    if (r.dims() != dims) return refused("schedule=tile_transpose needs results of equal dims");
+  const auto rank = static_cast<std::int64_t>(dims.size());
+  if (kernel.tile.size() != 2 || kernel.tile[0] < 0 || kernel.tile[0] >= kernel.tile[1] || kernel.tile[1] >= rank)
+    return refused("tile={} must be two dims of {}, the outer one first", sheaf::to_string(kernel.tile),
+                   sheaf::to_string(dims));
+  return absl::OkStatus();
+}
+
+absl::Status check_rows(const Function& body) {
+  const absl::StatusOr<Rows> rows = rows_of(body);
+  if (!rows.ok()) return rows.status();
+  for (Value r : body.results()) {
+    const std::int64_t n = r.type().num_elements();
+    if (n != rows->count && n != rows->count * rows->length)
+      return refused("schedule=row of {} rows of {} elements has no place for a result of {}", rows->count,
+                     rows->length, n);
+  }
+  return absl::OkStatus();
+}
+
+/// A contraction reads its operands through strides and is all its kernel does.
+absl::Status check_contract(const Function& body) {
+  const Eqn* contract = body.results()[0].eqn();
+  if (body.results().size() != 1 || !contract || nest_of(*contract) != Nest::contract)
+    return refused("schedule=contract needs the contraction to be the only result");
+  for (Value v : contract->operands)
+    for (; v.eqn(); v = v.eqn()->in(0))
+      if (v.eqn()->op == &ops::constant || !std::holds_alternative<lowering::View>(v.eqn()->op->lower(*v.eqn())))
+        return refused("schedule=contract reads parameters and views of them, not {}", v.eqn()->op->name);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Nest nest_of(const Eqn& e) {
+  if (e.op == &ops::constant || e.op->is_elementwise) return Nest::none;
+  const Lowering l = e.op->lower(e);
+  if (std::holds_alternative<lowering::ArgReduce>(l)) return Nest::reduction;
+  if (const auto* r = std::get_if<lowering::Reduce>(&l)) return is_short(e, r->dims) ? Nest::none : Nest::reduction;
+  if (std::holds_alternative<lowering::Sort>(l)) return Nest::sort;
+  if (std::holds_alternative<lowering::Scatter>(l)) return Nest::scatter;
+  if (std::holds_alternative<lowering::Contract>(l)) return Nest::contract;
+  return Nest::none;
+}
+
+absl::StatusOr<Rows> rows_of(const Function& body) {
+  const Eqn* first = nullptr;
+  DimList over;
+  for (const Eqn* e : body.eqns()) {
+    if (nest_of(*e) != Nest::reduction) continue;
+    const DimList reduced = *reduced_dims(*e);
+    if (first && (reduced != over || e->in(0).dims() != first->in(0).dims()))
+      return refused("schedule=row needs reductions of equal dims over the same ones");
+    first = e;
+    over = reduced;
+  }
+  if (!first) return refused("schedule=row finds no nest of its kind");
+  const Shape& dims = first->in(0).dims();
+  const std::size_t kept = dims.size() - over.size();
+  Rows rows;
+  for (std::size_t i = 0; i < over.size(); ++i)
+    if (over[i] != static_cast<std::int64_t>(kept + i))
+      return refused("schedule=row needs reductions over the last dims, not {} of {}", sheaf::to_string(over),
+                     sheaf::to_string(dims));
+  for (std::size_t d = 0; d < dims.size(); ++d) (d < kept ? rows.count : rows.length) *= dims[d];
+  if (rows.length > kLongestRow)
+    return refused("schedule=row takes rows of at most {} elements, not {}", kLongestRow, rows.length);
+  return rows;
+}
+
+absl::Status check_schedule(const ops::Kernel& kernel, const Function& body) {
+  if (kernel.schedule == Schedule::none) return check_tile(kernel, body);
+  if (absl::Status s = check_nests(kernel.schedule, body); !s.ok()) return s;
+  if (absl::Status s = check_tile(kernel, body); !s.ok()) return s;
+  if (kernel.schedule == Schedule::row) return check_rows(body);
+  return kernel.schedule == Schedule::contract ? check_contract(body) : absl::OkStatus();
+}
+
+}  // namespace sheaf::ir

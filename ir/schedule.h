@@ -1,0 +1,41 @@
+// The templates a kernel may be built by: what the plan chooses from for each fusion group, and what code generation
+// obeys. Invariant: a kernel whose schedule passes `check_schedule` holds nothing the template has no place for.
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include "ir/attrs.h"
+#include "ir/graph.h"
+
+namespace sheaf::ir {
+
+/// map: one nest over the results' dims, everything computed where it is read. tile_transpose: the same, in square
+/// tiles of two dims. row: a row of the trailing dims at a time through all reductions over them. reduce: the reductions one
+/// after the other, then a map of the rest. sort, scatter, contract: that op. none: not chosen yet.
+enum class Schedule : std::uint8_t { none, map, tile_transpose, row, reduce, sort, scatter, contract };
+inline constexpr std::string_view kScheduleWords[] = {"none", "map",  "tile_transpose", "row",
+                                                      "reduce", "sort", "scatter", "contract"};
+template <>
+inline constexpr std::span<const std::string_view> enum_words<Schedule> = kScheduleWords;
+
+/// Reductions of at most this many elements are no nest: whoever reads one reads all its elements.
+inline constexpr std::int64_t kShortReduction = 16;
+/// A longer row leaves the second-level cache between its passes, and its scratch grows too large for a thread.
+inline constexpr std::int64_t kLongestRow = 1 << 18;
+
+/// What of a kernel's body needs a loop nest of its own.
+enum class Nest : std::uint8_t { none, reduction, sort, scatter, contract };
+Nest nest_of(const Eqn& e);
+
+/// The form of a row kernel: all reductions that are nests run over the same trailing dims of operands of equal dims.
+struct Rows {
+  std::int64_t count = 1, length = 1;
+};
+absl::StatusOr<Rows> rows_of(const Function& body);
+
+namespace ops { struct Kernel; }
+
+/// OK if a kernel of this schedule can compute `body`; InvalidArgument with the reason otherwise.
+absl::Status check_schedule(const ops::Kernel& kernel, const Function& body);
+
+}  // namespace sheaf::ir

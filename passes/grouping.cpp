@@ -1,0 +1,377 @@
+// Grouping, greedily and in one pass over the program. A group has an iteration space `full` and, once it holds a
+// reduction, the set of dims it reduces; its values are either full (an element per point of the space), rows (an
+// element per point of the kept dims), or inner (read through an index map by another member and never stored).
+//   x -> exp -> reduce_sum -> broadcast -> div     one group: full, row, (view), full
+// Views and constants belong to no group: every group that reads one makes it again as an index map.
+// Acyclic by construction: an equation may only join the latest group any of its operands comes from, so groups depend
+// on earlier groups only.
+#include "passes/grouping.h"
+
+#include <absl/container/flat_hash_set.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "ir/op.h"
+#include "ir/ops/attrs.h"
+
+namespace sheaf::passes {
+
+using namespace ir;
+
+namespace {
+
+constexpr std::size_t kMaxMembers = 128;  // of a group: register pressure and compile time grow with it
+constexpr std::int64_t kMaxRow = 32768;  // elements of a row that stays in cache between the passes of a row kernel
+
+enum class Kind { free, map, indexed, reduce, hero };
+
+// free: constants and pure index maps. map: elementwise. indexed: reads operands at other positions than its own.
+// hero: a kernel of its own.
+Kind kind_of(const Lowering& l) {
+  using namespace lowering;
+  return std::visit(
+      [](const auto& x) {
+        using L = std::decay_t<decltype(x)>;
+        if constexpr (std::is_same_v<L, Map>) return Kind::map;
+        else if constexpr (std::is_same_v<L, View> || std::is_same_v<L, Reshape> || std::is_same_v<L, Iota>) return Kind::free;
+        else if constexpr (std::is_same_v<L, Pad> || std::is_same_v<L, Concatenate> || std::is_same_v<L, RandomBits> ||
+                           std::is_same_v<L, Gather> || std::is_same_v<L, UpdateSlice>) return Kind::indexed;
+        else if constexpr (std::is_same_v<L, Reduce>) return Kind::reduce;
+        else return Kind::hero;
+      },
+      l);
+}
+
+Shape without_ones(const Shape& dims) {
+  Shape s;
+  for (std::int64_t d : dims)
+    if (d != 1) s.push_back(d);
+  return s;
+}
+
+enum class Role { none, full, row, inner };
+
+struct OpenGroup {
+  Shape full;                         // the iteration space
+  std::vector<std::int64_t> reduced;  // dims of it, once there is a reduction
+  bool has_reduce = false;
+  bool is_closed = false;             // heroes take no company
+  bool is_expensive = false;          // holds more than a few operations an element: not to be recomputed
+  std::vector<const Eqn*> members;
+  absl::flat_hash_set<int> sources, readers;  // groups whose values it reads, and that read its values
+
+  Shape row() const {
+    Shape s;
+    for (std::int64_t d = 0; d < static_cast<std::int64_t>(full.size()); ++d)
+      if (std::find(reduced.begin(), reduced.end(), d) == reduced.end()) s.push_back(full[d]);
+    return s;
+  }
+  // The reduced dims are the last ones and a row fits in cache.
+  bool has_rows() const {
+    std::int64_t length = 1;
+    for (std::size_t i = 0; i < reduced.size(); ++i) {
+      if (reduced[i] != static_cast<std::int64_t>(full.size() - reduced.size() + i)) return false;
+      length *= full[reduced[i]];
+    }
+    return length <= kMaxRow;
+  }
+};
+
+class Grouper {
+ public:
+  explicit Grouper(const Function& f) : group_(f, -1), role_(f, Role::none), lowering_kind_(f, Kind::free),
+                                       users_(f), is_result_(f, 0) {
+    for (const Eqn* e : f.eqns())
+      for (Value v : e->operands) users_[v].push_back(e);
+    for (Value r : f.results()) is_result_[r] = 1;
+    for (const Eqn* e : f.eqns()) lowering_kind_[e->out()] = is_constant(*e) ? Kind::free : kind_of(e->op->lower(*e));
+    for (const Eqn* e : f.eqns()) place(*e);
+  }
+
+  Grouping result() {
+    std::vector<Group> groups;
+    for (const OpenGroup& g : groups_) groups.push_back(closed(g));
+    return {.groups = std::move(groups), .group = std::move(group_)};
+  }
+
+ private:
+  static bool is_constant(const Eqn& e) { return e.op == &ops::constant; }
+  Kind kind(const Eqn& e) const { return lowering_kind_[e.out()]; }
+  bool is_free(Value v) const { return v.eqn() && group_[v] < 0; }
+
+  // --- placing -----------------------------------------------------------------------------------------------------
+
+  void place(const Eqn& e) {
+    if (kind(e) == Kind::free && !must_store(e)) return;
+    const int g = kind(e) == Kind::hero ? -1 : latest_group(e);
+    const bool is_open = g >= 0 && !groups_[g].is_closed && groups_[g].members.size() < kMaxMembers;
+    if (!is_open || !(join(e, g) || absorb(e, g))) start(e);
+    const int index = group_[e.out()];
+    const std::vector<int> fresh = read_first_here(e, index);
+    if (kind(e) == Kind::map && role_[e.out()] == Role::full)
+      for (int h : fresh) merge(h, index);
+  }
+
+  // Records which groups e reads; gives those its group did not read before and e reads only in place, without a view.
+  std::vector<int> read_first_here(const Eqn& e, int index) {
+    absl::flat_hash_set<int> through_view, in_place;
+    for (Value v : e.operands)
+      for_each_base(v, [&](Value base) { (base == v ? in_place : through_view).insert(group_[base]); });
+    std::vector<int> fresh;
+    for (const absl::flat_hash_set<int>* set : {&in_place, &through_view})
+      for (int h : *set) {
+        if (h == index || !groups_[index].sources.insert(h).second) continue;
+        groups_[h].readers.insert(index);
+        if (!through_view.contains(h)) fresh.push_back(h);
+      }
+    std::sort(fresh.begin(), fresh.end());
+    return fresh;
+  }
+
+  // Moves an earlier elementwise group into the later one that reads it at the same positions:
+  //   a = x * 2 | b = y * 3; c = a + b     one group instead of two
+  // Still acyclic if nobody between the two reads the earlier one.
+  void merge(int from, int to) {
+    OpenGroup& g = groups_[from];
+    OpenGroup& into = groups_[to];
+    if (g.is_closed || g.has_reduce || g.full != into.full || g.members.size() + into.members.size() > kMaxMembers) return;
+    if (into.has_reduce && !into.has_rows()) return;
+    for (int r : g.readers)
+      if (r < to) return;
+    into.members.insert(into.members.end(), g.members.begin(), g.members.end());
+    std::sort(into.members.begin(), into.members.end(), [&](const Eqn* a, const Eqn* b) { return a->out().id() < b->out().id(); });
+    into.is_expensive |= g.is_expensive;
+    for (const Eqn* m : g.members)
+      for (Value v : m->outs()) group_[v] = to;
+    for (int h : g.sources) {
+      groups_[h].readers.erase(from);
+      groups_[h].readers.insert(to);
+      into.sources.insert(h);
+    }
+    for (int r : g.readers) {
+      groups_[r].sources.erase(from);
+      if (r == to) continue;
+      groups_[r].sources.insert(to);
+      into.readers.insert(r);
+    }
+    into.sources.erase(from);
+    g = OpenGroup{};
+  }
+
+  // A view or dense result has to exist in memory when the program returns it or a hero reads it.
+  bool must_store(const Eqn& e) const {
+    if (is_constant(e)) return false;
+    if (is_result_[e.out()]) return true;
+    for (const Eqn* user : users_[e.out()])
+      if (kind(*user) == Kind::hero) return true;
+    return false;
+  }
+
+  // Groups of everything `v` reads, through free values.
+  template <class F>
+  void for_each_base(Value v, F f) const {
+    if (!v.eqn()) return;
+    if (group_[v] >= 0) return f(v);
+    for (Value in : v.eqn()->operands) for_each_base(in, f);
+  }
+
+  int latest_group(const Eqn& e) const {
+    int g = -1;
+    for (Value v : e.operands) for_each_base(v, [&](Value base) { g = std::max(g, group_[base]); });
+    return g;
+  }
+
+  void start(const Eqn& e) {
+    OpenGroup g;
+    g.members = {&e};
+    if (kind(e) == Kind::reduce) {
+      g.full = e.in(0).dims();
+      g.reduced = e.attrs<ops::Reduce>().dims;
+      std::sort(g.reduced.begin(), g.reduced.end());
+      g.has_reduce = true;
+    } else {
+      g.full = e.out().dims();
+    }
+    g.is_closed = kind(e) == Kind::hero;
+    g.is_expensive = kind(e) != Kind::free && is_costly(e);
+    groups_.push_back(std::move(g));
+    assign(e, static_cast<int>(groups_.size()) - 1, kind(e) == Kind::reduce ? Role::row : Role::full);
+  }
+
+  void assign(const Eqn& e, int g, Role role) {
+    for (Value v : e.outs()) {
+      group_[v] = g;
+      role_[v] = role;
+    }
+  }
+
+  bool is_costly(const Eqn& e) const {
+    if (kind(e) == Kind::reduce || kind(e) == Kind::indexed) return true;
+    const Lowering l = e.op->lower(e);
+    const auto* map = std::get_if<lowering::Map>(&l);
+    return map && map->fn.nodes.size() > 8;
+  }
+
+  // The role of operand v as e would see it in group g; none: v is in g, at positions e cannot use; nullopt: not in g.
+  std::optional<Role> seen(Value v, const OpenGroup& g, int index) const {
+    if (!v.eqn()) return std::nullopt;
+    if (group_[v] == index) return role_[v] == Role::inner ? Role::none : role_[v];
+    if (group_[v] >= 0) return std::nullopt;
+    bool reads_group = false;
+    for_each_base(v, [&](Value base) { reads_group |= group_[base] == index; });
+    if (!reads_group) return std::nullopt;
+    if (v.eqn()->op == &ops::reshape) {
+      const std::optional<Role> in = seen(v.eqn()->in(0), g, index);
+      const bool only_ones = without_ones(v.dims()) == without_ones(v.eqn()->in(0).dims());
+      return in && only_ones ? in : Role::none;
+    }
+    if (v.eqn()->op == &ops::broadcast && g.has_reduce) return broadcast_role(*v.eqn(), g, index);
+    return Role::none;
+  }
+
+  // A broadcast of a row back over the dims that were reduced is full.
+  Role broadcast_role(const Eqn& e, const OpenGroup& g, int index) const {
+    const std::optional<Role> in = seen(e.in(0), g, index);
+    if (!in || *in != Role::row || e.out().dims() != g.full) return Role::none;
+    const auto& dims = e.attrs<ops::Broadcast>().dims;
+    std::vector<std::int64_t> kept;  // result dims the operand's extents lie along
+    for (std::size_t d = 0; d < dims.size(); ++d)
+      if (e.in(0).dims()[d] != 1) kept.push_back(dims[d]);
+    std::vector<std::int64_t> wanted;
+    for (std::int64_t d = 0; d < static_cast<std::int64_t>(g.full.size()); ++d)
+      if (g.full[d] != 1 && std::find(g.reduced.begin(), g.reduced.end(), d) == g.reduced.end()) wanted.push_back(d);
+    return kept == wanted ? Role::full : Role::none;
+  }
+
+  // Joining keeps every member at its place.
+  bool join(const Eqn& e, int index) {
+    OpenGroup& g = groups_[index];
+    if (kind(e) == Kind::indexed || kind(e) == Kind::free) return false;
+    bool reads_row = false, reads_full = false;
+    for (Value v : e.operands) {
+      const std::optional<Role> role = seen(v, g, index);
+      if (!role) continue;
+      if (*role == Role::none) return false;
+      const bool is_row = *role == Role::row;
+      reads_row |= is_row;
+      reads_full |= !is_row;
+    }
+    if (kind(e) == Kind::reduce) return !reads_row && join_reduce(e, index);
+    if (reads_full == reads_row) {
+      // A scalar row beside full values, as in x - mean(x): the row is read as if broadcast.
+      if (!reads_full || !g.row().empty()) return false;
+      reads_row = false;
+    }
+    const Shape space = reads_row ? g.row() : g.full;
+    if (without_ones(e.out().dims()) != without_ones(space)) {
+      if (!(reads_row && e.out().dims() == g.full && g.row().empty())) return false;
+      reads_row = false;  // scalar row combined with outside full values
+    }
+    if (!reads_row && e.out().dims() != g.full) return false;
+    // A full value beside a reduction is stored by the row kernel alone.
+    if (!reads_row && g.has_reduce && !g.has_rows()) return false;
+    add(e, index, reads_row ? Role::row : Role::full);
+    return true;
+  }
+
+  bool join_reduce(const Eqn& e, int index) {
+    OpenGroup& g = groups_[index];
+    if (e.in(0).dims() != g.full) return false;
+    std::vector<std::int64_t> dims = e.attrs<ops::Reduce>().dims;
+    std::sort(dims.begin(), dims.end());
+    if (g.has_reduce && g.reduced != dims) return false;
+    OpenGroup with = g;
+    with.reduced = dims;
+    // Full values that others need as well are stored on the way only by the row kernel.
+    if (!with.has_rows() && stores_full_values(g, index, e)) return false;
+    g.reduced = std::move(dims);
+    g.has_reduce = true;
+    add(e, index, Role::row);
+    return true;
+  }
+
+  bool stores_full_values(const OpenGroup& g, int index, const Eqn& reader) const {
+    for (const Eqn* m : g.members) {
+      if (role_[m->out()] != Role::full) continue;
+      if (is_result_[m->out()]) return true;
+      for (const Eqn* user : users_[m->out()])
+        if (user != &reader && (!user->num_out() || group_[user->out()] != index)) return true;
+    }
+    return false;
+  }
+
+  // Absorbing re-indexes a whole elementwise group by e's space: nothing of it is stored but what e reads.
+  bool absorb(const Eqn& e, int index) {
+    OpenGroup& g = groups_[index];
+    if (kind(e) == Kind::reduce || g.has_reduce) return false;
+    if (e.out().type().num_elements() > sheaf::num_elements(g.full) && g.is_expensive) return false;
+    for (const Eqn* m : g.members) {
+      if (is_result_[m->out()]) return false;
+      if (!only_read_by(m->out(), e, index)) return false;
+    }
+    for (const Eqn* m : g.members) assign(*m, index, Role::inner);
+    g.full = e.out().dims();
+    add(e, index, Role::full);
+    return true;
+  }
+
+  // Every user of v is e, a member of the group, or a view of which the same holds.
+  bool only_read_by(Value v, const Eqn& e, int index) const {
+    for (const Eqn* user : users_[v]) {
+      if (user == &e || (user->num_out() && group_[user->out()] == index)) continue;
+      if (kind(*user) != Kind::free || is_result_[user->out()] || group_[user->out()] >= 0 || !only_read_by(user->out(), e, index))
+        return false;
+    }
+    return true;
+  }
+
+  void add(const Eqn& e, int index, Role role) {
+    groups_[index].members.push_back(&e);
+    groups_[index].is_expensive |= kind(e) != Kind::free && is_costly(e);
+    assign(e, index, role);
+  }
+
+  // --- what leaves -------------------------------------------------------------------------------------------------
+
+  Group closed(const OpenGroup& g) const {
+    Group group{.members = g.members, .hero = g.members.empty() ? nullptr : g.members.back(), .stored = {}};
+    for (const Eqn* m : g.members) {
+      if (kind(*m) == Kind::reduce || kind(*m) == Kind::hero) group.hero = m;
+      for (Value v : m->outs())
+        if (is_stored(v)) group.stored.push_back(v);
+    }
+    return group;
+  }
+
+  // Read outside its group, directly or through views made again elsewhere, or returned.
+  bool is_stored(Value v) const {
+    if (is_result_[v]) return true;
+    std::vector<Value> work{v};
+    absl::flat_hash_set<Value> seen;
+    while (!work.empty()) {
+      const Value x = work.back();
+      work.pop_back();
+      for (const Eqn* user : users_[x]) {
+        const int g = group_[user->out()];
+        if (g == group_[v]) continue;
+        if (g >= 0) return true;
+        if (seen.insert(user->out()).second) work.push_back(user->out());
+      }
+    }
+    return false;
+  }
+
+  ValueTable<int> group_;
+  ValueTable<Role> role_;
+  ValueTable<Kind> lowering_kind_;
+  ValueTable<std::vector<const Eqn*>> users_;
+  ValueTable<char> is_result_;
+  std::vector<OpenGroup> groups_;
+};
+
+}  // namespace
+
+Grouping group_equations(const Function& f) { return Grouper(f).result(); }
+
+}  // namespace sheaf::passes

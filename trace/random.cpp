@@ -21,8 +21,9 @@ void check_key(std::string_view name, const Array& key, Loc loc) {
                                                      name, describe({&named, 1})));
 }
 
-// Unsigned bits of the width of a float's representation.
+// The unsigned type of a float's representation, and the one whose random bits fill its mantissa: bf16 needs only 7.
 DType bits_of(DType t) { return size_bytes(t) == 8 ? u64 : size_bytes(t) == 2 ? u16 : u32; }
+DType drawn_for(DType t) { return t == bf16 ? u8 : bits_of(t); }
 
 // Mantissa bits and the bits of 1.0.
 struct FloatFormat {
@@ -44,9 +45,9 @@ void check_float(std::string_view name, DType t, Loc loc) {
 // [1, 2) by filling the mantissa, then scaled.
 Array uniform_from(const Array& raw, DType t, double low, double high) {
   const FloatFormat f = format_of(t);
-  const int width = 8 * size_bytes(t);
-  const Array mantissa = shift_right_logical(raw, width - f.mantissa) | convert(full({}, f.one), raw.dtype());
-  const Array unit = bitcast(mantissa, t) - 1.0;
+  const int width = 8 * size_bytes(raw.dtype());
+  const Array mantissa = convert(shift_right_logical(raw, width - f.mantissa), bits_of(t));
+  const Array unit = bitcast(mantissa | convert(full({}, f.one), bits_of(t)), t) - 1.0;
   // Rounding may reach `high`; the smallest value below it does not.
   return maximum(unit * (high - low) + low, full({}, low, t));
 }
@@ -113,7 +114,7 @@ Array uniform(const Array& key, const Shape& shape, DType dtype, double low, dou
   check_float("uniform", dtype, loc);
   return compose1("uniform", RuleKey().add(shape).add(static_cast<std::int64_t>(dtype)).add(low).add(high),
                   {Operand(key, loc)}, loc, [&](std::span<const Array> in) {
-                    return uniform_from(bits(in[0], shape, bits_of(dtype)), dtype, low, high);
+                    return uniform_from(bits(in[0], shape, drawn_for(dtype)), dtype, low, high);
                   });
 }
 

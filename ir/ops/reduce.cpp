@@ -110,14 +110,16 @@ Value prod_tangent(const Eqn& e, Value dx) {
   return convert_to(reduce_dims(terms, ReduceKind::sum, {terms.rank() - 1}), dx.dtype());
 }
 
-// The mean of the tangents of all elements equal to the extreme. A NaN extreme equals nothing: 0 / 0 = NaN.
+// The mean of the tangents of all elements equal to the extreme. Beside a NaN extreme nothing loses, and the count is
+// NaN: so are the tangent and, in reverse, the cotangents of all elements.
 Value extreme_tangent(Builder& b, const Eqn& e, Value dx) {
-  const DimList& dims = e.attrs<Reduce>().dims;
+  const Reduce& a = e.attrs<Reduce>();
   const DType wide = accumulator(dx.dtype());
-  const Value y = broadcast_to(e.out(), e.in(0).dims(), other_dims(dims, e.in(0).rank()));
-  const Value is_winner = b.emit(eq, {e.in(0), y});
-  const Value count = reduce_dims(convert_to(is_winner, wide), ReduceKind::sum, dims);
-  const Value total = reduce_dims(convert_to(where_or_zero(is_winner, dx), wide), ReduceKind::sum, dims);
+  const Value y = broadcast_to(e.out(), e.in(0).dims(), other_dims(a.dims, e.in(0).rank()));
+  const Value is_winner = b.emit(not_, {b.emit(a.kind == ReduceKind::max ? lt : gt, {e.in(0), y})});
+  const Value winners = reduce_dims(convert_to(is_winner, wide), ReduceKind::sum, a.dims);
+  const Value count = b.emit(select, {b.emit(ne, {e.out(), e.out()}), convert_to(e.out(), wide), winners});
+  const Value total = reduce_dims(convert_to(where_or_zero(is_winner, dx), wide), ReduceKind::sum, a.dims);
   return convert_to(total / count, dx.dtype());
 }
 

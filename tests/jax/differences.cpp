@@ -45,6 +45,7 @@ bool any_zero(const Point& p) {
   return std::any_of(p.operands.begin(), p.operands.end(), [](double x) { return x == 0; });
 }
 bool at_zero_or_nan(const Point& p) { return any_zero(p) || any_nan(p); }
+bool bounds_cross(const Point& p) { return !(p.operands[0] < p.operands[2]) || std::isnan(p.operands[1]); }
 bool below_one(const Point& p) { return p.operands[0] < 1; }
 bool value_is_nan(const Point& p) { return p.operands[1] == 0 || std::isinf(p.operands[0]); }
 bool at_zero(const Point& p) { return p.operands[0] == 0; }
@@ -66,6 +67,8 @@ bool is_error_of_argument(const Point& p) {
 constexpr Difference kDifferences[] = {
     {"*", "value jvp vjp vmap", any_subnormal, "JAX flushes subnormal numbers to zero on CPUs; Sheaf keeps them"},
     {"abs", "jvp vjp", at_zero_or_nan, "the derivative of |x| is 0 at 0, and NaN at NaN; JAX's is 1 and -1"},
+    {"clamp", "jvp vjp", bounds_cross,
+     "where the bounds meet, cross or are NaN, the one whose value it is has derivative 1"},
     {"max min", "jvp vjp vmap", any_nan, "a NaN shares the derivative; JAX gives it to neither operand"},
     {"rem", "jvp vjp", value_is_nan, "the value is NaN, and so is the derivative; JAX's is infinite"},
     {"acosh", "jvp vjp", square_overflows, "JAX squares the operand, which leaves the range"},
@@ -108,6 +111,7 @@ constexpr Tolerance kTolerances[] = {
     {"tanh logistic", "jvp vjp", 4, 1},      // 1 - y has the absolute error of y
     {"erf_inv", "value jvp vjp", 256, 0},    // exp(y^2) at the end of the range
     {"logistic", "value", 8, 0},             // JAX rounds each step of it in bf16
+    {"scatter", "jvp vjp", 4, 1},            // JAX's shares of tied updates do not add up to 1
     {"lgamma digamma", "value jvp vjp vmap", 16, 1},  // zeros at inconvenient places
 };
 
@@ -145,7 +149,10 @@ void check_agrees(const Row& row, const Quantity& quantity, int j, const ir::Lit
   const Tolerance allowed = tolerance(op, quantity, got.dtype());
   for (std::int64_t i = 0; i < got.size(); ++i) {
     if (got.bits(i) == want.bits(i)) continue;
-    Point p{.dtype = row.operands.back().dtype(), .operands = {}, .got = got.get(i), .want = want.get(i)};
+    Point p{.dtype = row.operands.empty() ? got.dtype() : row.operands.back().dtype(),
+            .operands = {},
+            .got = got.get(i),
+            .want = want.get(i)};
     if (is_float(got.dtype()) && is_near(p.got, p.want, got.dtype(), allowed)) continue;
     for (const ir::Literal& x : row.operands)
       p.operands.push_back(op.is_elementwise && quantity.kind != "vmap" ? x.get(x.dims().empty() ? 0 : i) : 0);

@@ -63,7 +63,8 @@ Program program_of(const FunctionRef& f, const Row& row, const Quantity& q) {
 }  // namespace
 
 TEST_CASE("ops agree with JAX") {
-  for (const char* family : {"unary", "binary"}) {
+  for (const char* family :
+       {"unary", "binary", "ternary", "conversions", "shaping", "reductions", "products", "indexing"}) {
     for (const Row& row : tests::read_golden(family)) {
       const auto sample = parse_sample(row.text);
       REQUIRE_MESSAGE(sample.ok(), std::string(sample.status().message()));

@@ -4,13 +4,28 @@ The file is text, read by tests/jax/golden.h. Elements are their bits in hexadec
 equal ones. Tangents and cotangents are no data: both sides make them by the rules below, from numbers that every
 float holds exactly.
 """
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-NAMES = {"bool": "bool", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint8": "u8", "uint16": "u16",
-         "uint32": "u32", "uint64": "u64", "float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64",
-         "complex64": "c64", "complex128": "c128"}
+NAMES = {
+    "bool": "bool",
+    "int8": "i8",
+    "int16": "i16",
+    "int32": "i32",
+    "int64": "i64",
+    "uint8": "u8",
+    "uint16": "u16",
+    "uint32": "u32",
+    "uint64": "u64",
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "float32": "f32",
+    "float64": "f64",
+    "complex64": "c64",
+    "complex128": "c128",
+}
 DIRECTIONS = [1, -0.5, 2, 0.75]
 
 
@@ -58,8 +73,16 @@ def words(x):
 
 
 def listed(results):
-    results = results if isinstance(results, (tuple, list)) else [results]
-    return [np.asarray(r) for r in results]
+    return results if isinstance(results, (tuple, list)) else [results]
+
+
+def arrays(results):
+    return [np.asarray(r) for r in listed(results)]
+
+
+def attrs(**fields):
+    """Sheaf's text of an op's attributes."""
+    return ", ".join(f"{k}={str(v).lower() if isinstance(v, bool) else v}" for k, v in fields.items())
 
 
 class Writer:
@@ -78,15 +101,16 @@ class Writer:
         return self.operands[text]
 
     def results(self, kind, results):
-        print(f"{kind}: " + " ; ".join(words(r) for r in listed(results)), file=self.file)
+        print(f"{kind}: " + " ; ".join(words(r) for r in arrays(results)), file=self.file)
 
-    def row(self, op, fn, operands, attrs="", derivatives=True, batches=()):
-        """op: Sheaf's text. fn: the JAX function of the operands. batches: the axis of each operand, -1 for none."""
+    def row(self, op, fn, operands, derivatives=True, batches=(), **fields):
+        """fn: the JAX function of the operands. batches: the axis of each operand, -1 for none. fields: attributes."""
         operands = [np.asarray(x) for x in operands]
         names = [self.operand(x) for x in operands]
         types = ", ".join(type_name(x) for x in operands)
-        print(f"row {op} {types}{' {' + attrs + '}' if attrs else ''} | {' '.join(names)}", file=self.file)
-        value = listed(fn(*operands))
+        attributes = f" {{{attrs(**fields)}}}" if fields else ""
+        print(f"row {op} {types}{attributes} | {' '.join(names)}", file=self.file)
+        value = arrays(fn(*operands))
         self.results("value", value)
         smooth = [k for k, x in enumerate(operands) if has_tangent(x)]
         if derivatives and smooth and all(has_tangent(v) for v in value):
@@ -101,15 +125,17 @@ class Writer:
             full = list(operands)
             for k, x in zip(smooth, chosen):
                 full[k] = x
-            return tuple(jnp.asarray(v) for v in listed_traced(fn(*full)))
+            return tuple(jnp.asarray(v) for v in listed(fn(*full)))
 
         primals = [operands[k] for k in smooth]
         for i, k in enumerate(smooth):
-            only = lambda x, i=i: along(*primals[:i], x, *primals[i + 1:])
-            self.results(f"jvp {k}", jax.jvp(only, (primals[i],), (direction(primals[i], k),))[1])
-        _, pullback = jax.vjp(along, *primals)
-        self.results("vjp", list(pullback(tuple(direction(v, 2 + j) for j, v in enumerate(value)))))
+            only = lambda x, i=i: along(*primals[:i], x, *primals[i + 1 :])
+            self.where_defined(f"jvp {k}", lambda: jax.jvp(only, (primals[i],), (direction(primals[i], k),))[1])
+        cotangents = tuple(direction(v, 2 + j) for j, v in enumerate(value))
+        self.where_defined("vjp", lambda: list(jax.vjp(along, *primals)[1](cotangents)))
 
-
-def listed_traced(results):
-    return results if isinstance(results, (tuple, list)) else [results]
+    def where_defined(self, kind, derivative):
+        try:
+            self.results(kind, derivative())
+        except NotImplementedError:
+            pass

@@ -46,14 +46,20 @@ Value number(Value like, double v) { return like.builder().constant(like.dtype()
 Value equals(Value x, double v) { return x.builder().emit(eq, {x, number(x, v)}); }
 Value wide(const Eqn& e, Value v) { return broadcast_scalar(v, e.out().type()); }
 
-// dx: y x^(y-1), 0 where y is 0. dy: out log x, with log 1 for x = 0, so that 0^y has derivative 0 in y >= 0.
-Values pow_jvp(Builder& b, const Eqn& e, const Values& t) {
-  const Value x = e.in(0), y = e.in(1);
+// y x^(y-1), 0 where y is 0. Half types compute it in f32: in theirs y - 1 may round to y, and with it the sign be lost.
+Value pow_slope_in_base(Value x, Value y) {
+  if (const DType computed = compute_dtype(x.dtype()); computed != x.dtype())
+    return convert_to(pow_slope_in_base(convert_to(x, computed), convert_to(y, computed)), x.dtype());
+  Builder& b = x.builder();
+  const Value slope = y * b.emit(pow, {x, y - 1.0});
+  return where(equals(y, 0), b.zeros(slope.type()), slope);
+}
+
+// dy: out log x, with log 1 for x = 0, so that 0^y has derivative 0 in y >= 0.
+Values pow_jvp(Builder&, const Eqn& e, const Values& t) {
+  const Value x = e.in(0);
   Value sum;
-  if (t[0]) {
-    const Value slope = y * b.emit(pow, {x, y - 1.0});
-    sum = t[0] * where(equals(y, 0), b.zeros(e.out().type()), slope);
-  }
+  if (t[0]) sum = t[0] * pow_slope_in_base(x, e.in(1));
   if (t[1]) {
     const Value log_x = call1(log, where(equals(x, 0), number(x, 1), x));
     const Value d = t[1] * (e.out() * log_x);
@@ -62,18 +68,32 @@ Values pow_jvp(Builder& b, const Eqn& e, const Values& t) {
   return {wide(e, sum)};
 }
 
-// (x dy - y dx) / (x^2 + y^2) for atan2(y, x); 0 at the origin, which has no direction.
-Values atan2_jvp(Builder&, const Eqn& e, const Values& t) {
-  const Value y = e.in(0), x = e.in(1);
+// (x dy - y dx) / (x^2 + y^2) for atan2(y, x), with both divided by the larger first, since a square leaves the range
+// long before its root; 0 at the origin, which has no direction.
+Values atan2_jvp(Builder& b, const Eqn& e, const Values& t) {
+  const Value size = b.emit(max, {b.emit(abs, {e.in(0)}), b.emit(abs, {e.in(1)})});
+  const Value is_ordinary = b.emit(and_, {b.emit(gt, {size, number(size, 0)}), b.emit(is_finite, {size})});
+  const Value m = where(is_ordinary, size, number(size, 1));
+  const Value y = e.in(0) / m, x = e.in(1) / m;
   const Value r2 = square(x) + square(y);
-  const Value scale = 1.0 / where(equals(r2, 0), number(r2, 1), r2);
+  const Value scale = where(equals(r2, 0), number(r2, 1), r2);
   Value sum;
-  if (t[0]) sum = t[0] * (x * scale);
+  if (t[0]) sum = t[0] * (x / scale / m);
   if (t[1]) {
-    const Value d = t[1] * (y * scale);
+    const Value d = t[1] * (y / scale / m);
     sum = sum ? sum - d : -d;
   }
   return {wide(e, sum)};
+}
+
+// Beyond this x^2 + 1 is x^2 to the last bit, and 1 / x^2 still in range where x^2 need not be.
+Value is_large(Value x) {
+  const double bound = x.dtype() == f64 ? 0x1p28 : x.dtype() == f32 ? 0x1p14 : 0x1p7;
+  return x.builder().emit(gt, {call1(abs, x), number(x, bound)});
+}
+Value inverse_of_square_plus_one(Value x) { return where(is_large(x), square(1.0 / x), 1.0 / (square(x) + 1.0)); }
+Value inverse_root_of_square_plus_one(Value x) {
+  return where(is_large(x), 1.0 / call1(abs, x), call1(rsqrt, square(x) + 1.0));
 }
 
 // The derivative of digamma: the recurrence up to an argument of 10 and more, where the asymptotic series (Abramowitz
@@ -225,7 +245,9 @@ constinit const OpDef acos = function({
 constinit const OpDef atan = function({
     .name = "atan",
     .doc = "The angle in (-pi/2, pi/2) whose tangent is x.",
-    .jvp = [](Builder&, const Eqn& e, const Values& t) -> Values { return {t[0] / (1.0 + square(e.in(0)))}; },
+    .jvp = [](Builder&, const Eqn& e, const Values& t) -> Values {
+      return {t[0] * inverse_of_square_plus_one(e.in(0))};
+    },
     .ulp = 1.9,
     .samples =
         [] {
@@ -276,7 +298,7 @@ constinit const OpDef asinh = function({
     .name = "asinh",
     .doc = "The inverse of sinh.",
     .jvp = [](Builder&, const Eqn& e, const Values& t) -> Values {
-      return {t[0] * call1(rsqrt, square(e.in(0)) + 1.0)};
+      return {t[0] * inverse_root_of_square_plus_one(e.in(0))};
     },
     .ulp = 1.8,
     .samples =

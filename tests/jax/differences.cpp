@@ -45,6 +45,10 @@ bool any_zero(const Point& p) {
   return std::any_of(p.operands.begin(), p.operands.end(), [](double x) { return x == 0; });
 }
 bool at_zero_or_nan(const Point& p) { return any_zero(p) || any_nan(p); }
+bool exponent_rounds(const Point& p) {
+  const double less = p.operands[1] - 1;
+  return size_bytes(p.dtype) == 2 && ir::from_bits(p.dtype, ir::to_bits(p.dtype, less)) != less;
+}
 bool bounds_cross(const Point& p) { return !(p.operands[0] < p.operands[2]) || std::isnan(p.operands[1]); }
 bool below_one(const Point& p) { return p.operands[0] < 1; }
 bool value_is_nan(const Point& p) { return p.operands[1] == 0 || std::isinf(p.operands[0]); }
@@ -71,7 +75,7 @@ constexpr Difference kDifferences[] = {
      "where the bounds meet, cross or are NaN, the one whose value it is has derivative 1"},
     {"max min", "jvp vjp vmap", any_nan, "a NaN shares the derivative; JAX gives it to neither operand"},
     {"rem", "jvp vjp", value_is_nan, "the value is NaN, and so is the derivative; JAX's is infinite"},
-    {"acosh", "jvp vjp", square_overflows, "JAX squares the operand, which leaves the range"},
+    {"asinh acosh", "jvp vjp", square_overflows, "JAX squares the operand, which leaves the range"},
     {"acosh", "jvp vjp", below_one, "the value is NaN, and so is the derivative; JAX's is infinite"},
     {"digamma", "value", at_zero,
      "the limit at 0 is infinite, with the opposite of the zero's sign; JAX's value is NaN"},
@@ -79,6 +83,8 @@ constexpr Difference kDifferences[] = {
     {"digamma", "jvp vjp", at_infinity, "0, the limit, at inf and NaN at -inf; JAX's are NaN and inf"},
     {"digamma", "jvp vjp", is_nearly_equal, "JAX's f64 trigamma is right to 1e-7 only for negative arguments"},
     {"pow", "jvp vjp", any_zero, "the derivative of x^0 in x is 0, also at 0 and NaN; JAX's is NaN"},
+    {"pow", "jvp vjp", exponent_rounds,
+     "in f16 and bf16 y - 1 is computed in f32; JAX's rounds, to y or to an integer"},
     {"atan2", "jvp vjp", any_zero, "the origin has no direction, and derivative 0; JAX's is NaN"},
     {"div atan2", "jvp vjp", square_overflows, "JAX squares the operands, which leaves the range"},
     {"exp2 sinh cosh", "value jvp vjp", is_error_of_argument, "JAX scales the argument of exp, and rounds it"},

@@ -5,7 +5,7 @@
 #include <doctest/doctest.h>
 #include <fmt/ranges.h>
 
-#include <cmath>
+#include <set>
 
 #include "ir/eval.h"
 #include "ir/op.h"
@@ -60,30 +60,56 @@ Program program_of(const FunctionRef& f, const Row& row, const Quantity& q) {
   return {passes::vmap(f, q.numbers, std::vector<int>(count, 0), 2), std::move(in), count};
 }
 
-}  // namespace
+using Run = Literals (*)(const FunctionRef& f, const Literals& inputs);
+Literals by_reference(const FunctionRef& f, const Literals& inputs) { return eval(*f, inputs); }
+Literals by_kernels(const FunctionRef& f, const Literals& inputs) {
+  return tests::run(f, inputs, runtime::Tier::interpreted);
+}
+Literals by_machine_code(const FunctionRef& f, const Literals& inputs) {
+  return tests::run(f, inputs, runtime::Tier::compiled);
+}
 
-TEST_CASE("ops agree with JAX") {
-  for (const char* family :
-       {"unary", "binary", "ternary", "conversions", "shaping", "reductions", "products", "indexing"}) {
-    for (const Row& row : tests::read_golden(family)) {
-      const auto sample = parse_sample(row.text);
-      REQUIRE_MESSAGE(sample.ok(), std::string(sample.status().message()));
-      for (const Quantity& q : row.quantities) {
-        const Program p = program_of(sample->function, row, q);
-        for (const bool reference : {true, false}) {
-          INFO(
-              fmt::format("{}: {} {}{}", row.text, q.kind, fmt::join(q.numbers, " "), reference ? "" : ", by kernels"));
-          Literals got =
-              reference ? eval(*p.function, p.inputs) : tests::run(p.function, p.inputs, runtime::Tier::interpreted);
-          got.erase(got.begin(), got.end() - static_cast<std::ptrdiff_t>(p.count));
-          REQUIRE(got.size() == q.results.size());
-          for (std::size_t j = 0; j < got.size(); ++j)
-            tests::check_agrees(row, q, static_cast<int>(j), got[j], tests::read_elements(got[j].type(), q.results[j]));
-        }
+void check_rows(const std::string& family, std::initializer_list<Run> runs) {
+  for (const Row& row : tests::read_golden(family)) {
+    const auto sample = parse_sample(row.text);
+    REQUIRE_MESSAGE(sample.ok(), std::string(sample.status().message()));
+    for (const Quantity& q : row.quantities) {
+      INFO(fmt::format("{}: {} {}", row.text, q.kind, fmt::join(q.numbers, " ")));
+      const Program p = program_of(sample->function, row, q);
+      for (const Run run : runs) {
+        Literals got = run(p.function, p.inputs);
+        got.erase(got.begin(), got.end() - static_cast<std::ptrdiff_t>(p.count));
+        REQUIRE(got.size() == q.results.size());
+        for (std::size_t j = 0; j < got.size(); ++j)
+          tests::check_agrees(row, q, static_cast<int>(j), got[j], tests::read_elements(got[j].type(), q.results[j]));
       }
     }
   }
+}
+
+constexpr const char* kFamilies[] = {"unary",   "binary",     "ternary",  "conversions",
+                                     "shaping", "reductions", "products", "indexing"};
+
+// Ops that have no rows: programs rather than functions of arrays, and what JAX has no op for.
+bool is_without_rows(const OpDef& op) { return op.infer || op.no_jvp == Absent::plan_only || &op == &ops::constant; }
+
+}  // namespace
+
+TEST_CASE("ops agree with JAX, by the reference and by kernels") {
+  for (const char* family : kFamilies) check_rows(family, {by_reference, by_kernels});
   // A difference that nothing shows is out of date.
   for (std::size_t k = 0; k < tests::differences().size(); ++k)
     CHECK_MESSAGE(tests::uses_of_differences()[k] > 0, std::string(tests::differences()[k].why));
+}
+
+TEST_CASE("machine code agrees with JAX" * doctest::test_suite("full")) {
+  for (const char* family : kFamilies) check_rows(family, {by_machine_code});
+}
+
+TEST_CASE("every op is compared with JAX: a line in tests/jax/tensors.py or elementwise.py makes its rows") {
+  std::set<std::string, std::less<>> compared;
+  for (const char* family : kFamilies)
+    for (const Row& row : tests::read_golden(family)) compared.insert(row.text.substr(0, row.text.find(' ')));
+  for (Op op : all_ops())
+    if (!is_without_rows(*op)) CHECK_MESSAGE(compared.contains(op->name), std::string(op->name));
 }

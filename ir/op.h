@@ -56,6 +56,7 @@ enum class Absent : std::uint8_t {
   by_definition,    // the op exists to have none: stop_gradient
   no_operands,
   plan_only,        // occurs only in plans
+  by_region,        // transforms go through the regions: passes/regions.h
 };
 
 struct Cost { double flops = 0; double bytes = 0; };

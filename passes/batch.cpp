@@ -12,6 +12,7 @@
 #include "ir/text.h"
 #include "passes/emit.h"
 #include "passes/memo.h"
+#include "passes/regions.h"
 
 namespace sheaf::passes {
 
@@ -20,23 +21,6 @@ using namespace ir;
 namespace {
 
 constexpr int kNone = -1;
-
-Value move_dim(Builder& b, Value x, int from, int to) {
-  if (from == to) return x;
-  ops::Transpose t;
-  for (int d = 0; d < x.rank(); ++d)
-    if (d != from) t.perm.push_back(d);
-  t.perm.insert(t.perm.begin() + to, from);
-  return b.emit(ops::transpose, {x}, std::move(t));
-}
-
-Value insert_dim(Builder& b, Value x, int at, std::int64_t size) {
-  ops::Broadcast c;
-  c.shape = x.dims();
-  c.shape.insert(c.shape.begin() + at, size);
-  for (int d = 0; d < x.rank(); ++d) c.dims.push_back(d + (d >= at));
-  return b.emit(ops::broadcast, {x}, std::move(c));
-}
 
 Type with_dim(Type t, int at, std::int64_t size) {
   Shape dims = t.dims();
@@ -232,8 +216,8 @@ class BatchWalk {
     std::vector<Batched> out;
     if (!any) {
       for (Value v : b_.clone(e, values(in))) out.push_back({v, kNone});
-    } else if (e.op->callee_by_name) {
-      out = called(e, in);
+    } else if (const RegionRules* regions = region_rules(e.op)) {
+      out = regions->batch(b_, e, in, size_);
     } else if (e.op->batch) {
       out = e.op->batch(b_, e, in, size_);
     } else {
@@ -246,16 +230,6 @@ class BatchWalk {
     Values v;
     for (const Batched& x : in) v.push_back(x.value);
     return v;
-  }
-
-  std::vector<Batched> called(const Eqn& e, const std::vector<Batched>& in) {
-    std::vector<int> dims;
-    for (const Batched& x : in) dims.push_back(x.dim);
-    const Batch callee = batch(e.regions[0], dims, size_);
-    const Values outs = call(b_, callee.function, values(in));
-    std::vector<Batched> out;
-    for (std::size_t j = 0; j < outs.size(); ++j) out.push_back({outs[j], callee.out_dims[j]});
-    return out;
   }
 
   std::vector<Batched> derived(const Eqn& e, std::vector<Batched> in) {
@@ -300,7 +274,10 @@ Batch batch(const FunctionRef& f, const std::vector<int>& in_dims, std::int64_t 
   return memoized(&Memo::batch, {f, in_dims, size}, [&] { return BatchWalk(f, in_dims, size).run(); });
 }
 
-FunctionRef vmap(const FunctionRef& f, const std::vector<int>& in_dims, const std::vector<int>& out_dims, std::int64_t size) {
+namespace {
+
+FunctionRef place_results(const FunctionRef& f, const std::vector<int>& in_dims, const std::vector<int>& out_dims,
+                          std::int64_t size) {
   const Batch batched = batch(f, in_dims, size);
   Builder b(f->name() + ".vmap");
   const Values params = clone_params(b, *batched.function, Mask(in_dims.size(), true));
@@ -312,6 +289,12 @@ FunctionRef vmap(const FunctionRef& f, const std::vector<int>& in_dims, const st
     results[j] = from == kNone ? insert_dim(b, results[j], to, size) : move_dim(b, results[j], from, to);
   }
   return b.finish(std::move(results));
+}
+
+}  // namespace
+
+FunctionRef vmap(const FunctionRef& f, const std::vector<int>& in_dims, const std::vector<int>& out_dims, std::int64_t size) {
+  return memoized(&Memo::vmap, {f, in_dims, out_dims, size}, [&] { return place_results(f, in_dims, out_dims, size); });
 }
 
 }  // namespace sheaf::passes

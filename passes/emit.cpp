@@ -81,4 +81,27 @@ Value rebuild_constant(Builder& b, Value v) {
   return b.clone(e, std::move(operands))[0];
 }
 
+Value move_dim(Builder& b, Value x, int from, int to) {
+  if (from == to) return x;
+  ops::Transpose t;
+  for (int d = 0; d < x.rank(); ++d)
+    if (d != from) t.perm.push_back(d);
+  t.perm.insert(t.perm.begin() + to, from);
+  return b.emit(ops::transpose, {x}, std::move(t));
+}
+
+Value insert_dim(Builder& b, Value x, int at, std::int64_t size) {
+  ops::Broadcast c;
+  c.shape = x.dims();
+  c.shape.insert(c.shape.begin() + at, size);
+  for (int d = 0; d < x.rank(); ++d) c.dims.push_back(d + (d >= at));
+  return b.emit(ops::broadcast, {x}, std::move(c));
+}
+
+std::vector<FunctionRef> in_regions(const Eqn& e, FunctionRef (*pass)(const FunctionRef&)) {
+  std::vector<FunctionRef> regions;
+  for (const FunctionRef& r : e.regions) regions.push_back(pass(r));
+  return regions;
+}
+
 }  // namespace sheaf::passes

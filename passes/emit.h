@@ -45,4 +45,12 @@ bool is_constant_like(ir::Value v);
 /// Makes a constant-like value again in b.
 ir::Value rebuild_constant(ir::Builder& b, ir::Value v);
 
+/// The regions of e after a pass.
+std::vector<ir::FunctionRef> in_regions(const ir::Eqn& e, ir::FunctionRef (*pass)(const ir::FunctionRef&));
+
+/// Dim `from` of x at `to`, the others in order.
+ir::Value move_dim(ir::Builder& b, ir::Value x, int from, int to);
+/// x repeated along a new dim.
+ir::Value insert_dim(ir::Builder& b, ir::Value x, int at, std::int64_t size);
+
 }  // namespace sheaf::passes

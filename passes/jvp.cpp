@@ -7,6 +7,7 @@
 #include "ir/builder.h"
 #include "passes/emit.h"
 #include "passes/memo.h"
+#include "passes/regions.h"
 
 namespace sheaf::passes {
 
@@ -89,7 +90,16 @@ class JvpWalk {
       operands.push_back(primal_[v]);
       tangents.push_back(tangent_[v]);
     }
-    if (e.op->callee_by_name && any(tangents)) return called(e, operands, tangents);
+    const RegionRules* regions = region_rules(e.op);
+    if (regions && any(tangents)) {
+      b_.at(e, "jvp");
+      const Dual dual = regions->jvp(b_, e, operands, tangents);
+      for (int j = 0; j < e.num_out(); ++j) {
+        primal_[e.out(j)] = dual.primals[j];
+        tangent_[e.out(j)] = dual.tangents[j];
+      }
+      return;
+    }
     b_.set_loc(e.loc, e.how);
     const Values outs = b_.clone(e, operands);
     for (int j = 0; j < e.num_out(); ++j) primal_[e.out(j)] = outs[j];
@@ -101,19 +111,6 @@ class JvpWalk {
       SHEAF_CHECK(t[j].type() == e.out(j).type(), fmt::format("jvp of {} gave {} for {}", e.op->name,
                                                               to_string(t[j].type()), to_string(e.out(j).type())));
       tangent_[e.out(j)] = t[j];
-    }
-  }
-
-  void called(const Eqn& e, const Values& operands, const Values& tangents) {
-    Mask nonzero;
-    for (Value t : tangents) nonzero.push_back(static_cast<bool>(t));
-    const Jvp callee = jvp(e.regions[0], nonzero);
-    b_.at(e, "jvp");
-    const Values outs = call(b_, callee.function, operands + where(tangents, nonzero));
-    int next = e.num_out();
-    for (int j = 0; j < e.num_out(); ++j) {
-      primal_[e.out(j)] = outs[j];
-      if (callee.out[j]) tangent_[e.out(j)] = outs[next++];
     }
   }
 

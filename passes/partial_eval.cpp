@@ -8,6 +8,7 @@
 #include "ir/builder.h"
 #include "passes/emit.h"
 #include "passes/memo.h"
+#include "passes/regions/arrange.h"
 
 namespace sheaf::passes {
 
@@ -15,7 +16,7 @@ using namespace ir;
 
 namespace {
 
-class Split {
+class Split final : public Halves {
  public:
   Split(const FunctionRef& f, const Mask& known)
       : f_(*f), known_(f->name() + ".known"), unknown_(f->name() + ".linear"), in_known_(*f), in_unknown_(*f) {
@@ -38,7 +39,7 @@ class Split {
       const bool is_known = in_known_[r] && !(!force_unknown.empty() && force_unknown[j]);
       p.known_out.push_back(is_known);
       if (is_known) known_results.push_back(in_known_[r]);
-      else unknown_results.push_back(read(r));
+      else unknown_results.push_back(unknown(r));
     }
     p.unknown = finish_unknown(std::move(unknown_results));
     p.known = finish_known(p, std::move(known_results));
@@ -50,9 +51,13 @@ class Split {
     Mask known;
     for (Value v : e.operands) known.push_back(static_cast<bool>(in_known_[v]));
     if (count(known) == e.num_in()) return copy(known_, in_known_, e);
-    if (e.op->callee_by_name) return called(e, known);
+    if (const RegionRules* regions = region_rules(e.op)) {
+      known_.set_loc(e.loc, e.how);
+      unknown_.set_loc(e.loc, e.how);
+      return regions->partial_eval(*this, e, known);
+    }
     Values operands;
-    for (Value v : e.operands) operands.push_back(read(v));
+    for (Value v : e.operands) operands.push_back(unknown(v));
     unknown_.set_loc(e.loc, e.how);
     assign(in_unknown_, e, unknown_.clone(e, std::move(operands)));
   }
@@ -68,37 +73,19 @@ class Split {
     for (int j = 0; j < e.num_out(); ++j) table[e.out(j)] = outs[j];
   }
 
-  // A call is split as its callee is; the known half returns the callee's residuals, which become ours.
-  void called(const Eqn& e, const Mask& known) {
-    const PartialEval p = partial_eval(e.regions[0], known);
-    Values known_args, known_outs;
-    for (Value v : where(e.operands, known)) known_args.push_back(in_known_[v]);
-    if (!p.known->results().empty()) {
-      known_.set_loc(e.loc, e.how);
-      known_outs = call(known_, p.known, known_args);
-    }
-    int next = 0;
-    for (int j = 0; j < e.num_out(); ++j)
-      if (p.known_out[j]) in_known_[e.out(j)] = known_outs[next++];
-    if (p.unknown->results().empty()) return;
-    Values args;
-    for (const Residual& r : p.residuals) args.push_back(r.is_input ? read(e.in(r.index)) : residual(known_outs[r.index]));
-    for (Value v : where(e.operands, !known)) args.push_back(in_unknown_[v]);
-    unknown_.set_loc(e.loc, e.how);
-    const Values outs = call(unknown_, p.unknown, std::move(args));
-    next = 0;
-    for (int j = 0; j < e.num_out(); ++j)
-      if (!p.known_out[j]) in_unknown_[e.out(j)] = outs[next++];
-  }
+  Builder& known_half() override { return known_; }
+  Builder& unknown_half() override { return unknown_; }
+  Value known(Value v) const override { return in_known_[v]; }
+  void set_known(Value v, Value in_known_half) override { in_known_[v] = in_known_half; }
+  void set_unknown(Value v, Value in_unknown_half) override { in_unknown_[v] = in_unknown_half; }
 
-  // The value as the unknown half sees it.
-  Value read(Value v) {
+  Value unknown(Value v) override {
     Value& u = in_unknown_[v];
     if (u) return u;
     return u = is_constant_like(v) ? rebuild_constant(unknown_, v) : residual(in_known_[v]);
   }
 
-  Value residual(Value known) {
+  Value residual(Value known) override {
     auto [it, fresh] = residual_of_.try_emplace(known);
     if (fresh) {
       it->second = unknown_.param(known.type(), known.name());
@@ -168,7 +155,7 @@ PartialEval partial_eval(const FunctionRef& f, const Mask& known, const Mask& fo
     PartialEval p = Split(f, known).run(force_unknown);
     Mask nonlinear(p.residuals.size(), true);
     nonlinear.resize(p.unknown->params().size(), false);
-    Memo::current().split.emplace(std::tuple{p.unknown, nonlinear}, true);
+    mark_split(p.unknown, nonlinear);
     return p;
   });
 }

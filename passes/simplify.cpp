@@ -14,8 +14,12 @@ using namespace ir;
 namespace {
 
 // `better` sees an equation of the new function and may give another value for its (only) result.
-template <class Better>
-FunctionRef rewrite(const FunctionRef& f, Better better) {
+using Better = Value (*)(Builder&, Value);
+// What has become of each region: equal equations must keep sharing theirs.
+using Rewritten = absl::flat_hash_map<FunctionRef, FunctionRef>;
+
+FunctionRef rewrite(const FunctionRef& f, Better better, Rewritten& done) {
+  if (const auto it = done.find(f); it != done.end()) return it->second;
   Builder b(f->name());
   ValueTable<Value> map(*f);
   const Values params = clone_params(b, *f, Mask(f->params().size(), true));
@@ -23,15 +27,23 @@ FunctionRef rewrite(const FunctionRef& f, Better better) {
   for (const Eqn* e : f->eqns()) {
     Values operands;
     for (Value v : e->operands) operands.push_back(map[v]);
+    std::vector<FunctionRef> regions;
+    for (const FunctionRef& r : e->regions) regions.push_back(rewrite(r, better, done));
     b.set_loc(e->loc, e->how);
-    Values outs = b.clone(*e, std::move(operands));
+    Values outs = b.emit_all(e->op, std::move(operands), e->attributes, std::move(regions));
     if (outs.size() == 1) outs[0] = better(b, outs[0]);
     for (int j = 0; j < e->num_out(); ++j) map[e->out(j)] = outs[j];
   }
   Values results;
   for (Value r : f->results()) results.push_back(map[r]);
-  const FunctionRef out = b.finish(std::move(results));
-  return f->mesh().empty() ? out : out->on_mesh(f->mesh());
+  FunctionRef out = b.finish(std::move(results));
+  if (!f->mesh().empty()) out = out->on_mesh(f->mesh());
+  return done.emplace(f, std::move(out)).first->second;
+}
+
+FunctionRef rewrite(const FunctionRef& f, Better better) {
+  Rewritten done;
+  return rewrite(f, better, done);
 }
 
 const absl::flat_hash_map<Op, std::vector<const Rule*>>& rules_by_root() {

@@ -26,6 +26,9 @@ Linearized linearize(const ir::FunctionRef& f, const Mask& wrt);
 struct Transposed { ir::FunctionRef function; Mask out; };
 Transposed transpose(const ir::FunctionRef& f, const Mask& linear, const Mask& ct, bool instantiate = false);
 
+/// Whether every equation of f is linear in what depends on the parameters in `linear`; regions are believed to be.
+bool is_linear(const ir::FunctionRef& f, const Mask& linear);
+
 /// Reverse derivative in two halves. forward: parameters -> results, then residuals. backward: residuals, then
 /// cotangents of the results in `out` -> cotangents of the parameters in `wrt` (all instantiated).
 struct Vjp { ir::FunctionRef forward, backward; Mask out; int num_residuals = 0; };
@@ -46,7 +49,7 @@ ir::FunctionRef vmap(const ir::FunctionRef& f, const std::vector<int>& in_dims, 
 struct Dce { ir::FunctionRef function; Mask kept; };
 Dce dce(const ir::FunctionRef& f, const Mask& used);
 
-/// Calls replaced by the bodies of their functions, recursively.
+/// Calls, checkpoints and custom rules replaced by the regions that compute their values, kernels of a plan by theirs.
 ir::FunctionRef inline_calls(const ir::FunctionRef& f);
 
 }  // namespace sheaf::passes

@@ -5,9 +5,11 @@
 #include <fmt/format.h>
 
 #include "ir/builder.h"
+#include "ir/rewrite.h"
 #include "passes/emit.h"
 #include "passes/memo.h"
 #include "passes/partial_eval.h"
+#include "passes/regions.h"
 
 namespace sheaf::passes {
 
@@ -79,7 +81,8 @@ class TransposeWalk {
     if (!any) return;
     for (Value v : e.operands) operands.push_back(is_linear_[v] ? Value() : value_[v]);
     b_.at(e, "transpose");
-    const Values in = e.op->callee_by_name ? called(e, operands, cts) : rule(e, operands, cts);
+    const RegionRules* regions = region_rules(e.op);
+    const Values in = regions ? regions->transpose(b_, e, operands, cts) : rule(e, operands, cts);
     for (int k = 0; k < e.num_in(); ++k)
       if (in[k]) accumulate(e.in(k), in[k]);
   }
@@ -91,20 +94,6 @@ class TransposeWalk {
     return e.op->transpose(b_, e, operands, cts);
   }
 
-  Values called(const Eqn& e, const Values& operands, const Values& cts) {
-    Mask linear, ct;
-    for (Value v : operands) linear.push_back(!v);
-    for (Value c : cts) ct.push_back(static_cast<bool>(c));
-    const Transposed t = transpose(e.regions[0], linear, ct);
-    Values in(e.num_in());
-    if (t.function->results().empty()) return in;
-    const Values outs = call(b_, t.function, where(operands, !linear) + where(cts, ct));
-    int of_linear = 0, next = 0;
-    for (int k = 0; k < e.num_in(); ++k)
-      if (linear[k] && t.out[of_linear++]) in[k] = outs[next++];
-    return in;
-  }
-
   const Function& f_;
   const Mask& linear_;
   Builder b_;
@@ -112,11 +101,11 @@ class TransposeWalk {
   ValueTable<char> is_linear_;
 };
 
-// A call with linear and other operands may mix primal and tangent work: split first, so that every equation is either.
+// A region with linear and other operands may mix primal and tangent work: split first, so that every equation is either.
 bool needs_split(const FunctionRef& f, const Mask& linear) {
   if (Memo::current().split.contains(std::tuple{f, !linear})) return false;
   for (const Eqn* e : f->eqns())
-    if (e->op->callee_by_name) return true;
+    if (region_rules(e->op)) return true;
   return false;
 }
 
@@ -139,7 +128,36 @@ Transposed transpose_split(const FunctionRef& f, const Mask& linear, const Mask&
   return {b.finish(inline_into(b, *half.function, args + cts)), half.out};
 }
 
+bool is_zero(Value v) {
+  const auto c = constant_value(v);
+  return c && !is_complex(c->dtype()) && c->get(0) == 0;
+}
+
 }  // namespace
+
+bool is_linear(const FunctionRef& f, const Mask& linear) {
+  ValueTable<char> depends(*f);
+  for (std::size_t i = 0; i < linear.size(); ++i) depends[f->params()[i]] = linear[i];
+  for (const Eqn* e : f->eqns()) {
+    int num_linear = 0;
+    bool known_linear = true;
+    const Linear how = linear_of(*e);
+    for (int k = 0; k < e->num_in(); ++k) {
+      if (!depends[e->in(k)]) {
+        // One linear map of several operands has no constant part: a plain operand among them makes it affine.
+        known_linear = known_linear && !(how.kind == Linear::Kind::jointly && is_linear_in(how, k) && !is_zero(e->in(k)));
+        continue;
+      }
+      ++num_linear;
+      known_linear = known_linear && how.kind != Linear::Kind::none && is_linear_in(how, k);
+    }
+    if (num_linear == 0) continue;
+    for (Value v : e->outs()) depends[v] = true;
+    if (region_rules(e->op)) continue;
+    if (!known_linear || (how.kind == Linear::Kind::separately && num_linear > 1)) return false;
+  }
+  return true;
+}
 
 Transposed transpose(const FunctionRef& f, const Mask& linear, const Mask& ct, bool instantiate) {
   return memoized(&Memo::transpose, {f, linear, ct, instantiate}, [&] {

@@ -11,6 +11,7 @@
 #include "ir/sample.h"
 #include "ir/text.h"
 #include "ir/verify.h"
+#include "passes/regions.h"
 #include "passes/transforms.h"
 
 using namespace sheaf;
@@ -203,10 +204,12 @@ TEST_CASE("every op has a sheet: doc, reference, factors or inference, samples, 
     INFO("op: ", std::string(op->name));
     CHECK(find_op(op->name) == op);
     CHECK_FALSE(op->doc.empty());
-    CHECK(bool(op->eval));
     CHECK(bool(op->factors || op->infer));
     CHECK(bool(op->lower));
-    if (op->callee_by_name || op->no_jvp == Absent::plan_only) continue;
+    CHECK((op->no_jvp == Absent::by_region) == (passes::region_rules(op) != nullptr));
+    if (op == &ops::custom_linear) continue;  // known by its transpose alone; passes give it a value
+    CHECK(bool(op->eval));
+    if (op->no_jvp == Absent::by_region || op->no_jvp == Absent::plan_only) continue;
     CHECK(bool(op->samples));
     const bool linear = op->linear.kind != Linear::Kind::none || op->linear_when;
     CHECK(bool(op->jvp || linear || op->no_jvp != Absent::none));

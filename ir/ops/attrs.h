@@ -15,6 +15,15 @@ inline constexpr std::string_view kCombineWords[] = {"add", "set", "min", "max",
 template <>
 inline constexpr std::span<const std::string_view> enum_words<lowering::Scatter::Combine> = kCombineWords;
 
+
+/// What a checkpoint saves of its region: nothing, everything, the results of dots (or of dots without batch dims), the
+/// values of given names, or all but those.
+enum class Policy : std::uint8_t { nothing, everything, dots, dots_without_batch, names, except_names };
+inline constexpr std::string_view kPolicyWords[] = {"nothing", "everything", "dots", "dots_without_batch", "names",
+                                                    "except_names"};
+template <>
+inline constexpr std::span<const std::string_view> enum_words<Policy> = kPolicyWords;
+
 namespace ops {
 
 struct Convert { DType to = DType::f32; };
@@ -99,6 +108,18 @@ struct RandomBits {
   Dims<out(0)> result_batch = {};
   DType dtype = DType::u32;
 };
+
+/// Counts of the operands' roles; the rest are stacks.
+struct Scan { int consts = 0; int carry = 0; std::int64_t length = 0; bool reverse = false; std::int64_t unroll = 1; };
+/// Counts of the operands' roles; the rest is the carry. max_trips -1: without bound.
+struct While { int cond_consts = 0; int body_consts = 0; std::int64_t max_trips = -1; };
+struct Checkpoint { Policy policy = Policy::nothing; std::vector<std::string> names = {}; bool recomputes = false; };
+struct CheckpointName { std::string name = {}; };
+/// The first `consts` operands are captures, which these rules give no derivative.
+struct CustomJvp { int consts = 0; };
+struct CustomVjp { int consts = 0; };
+struct CustomLinear { int residuals = 0; };
+struct CustomLinearSolve { int consts = 0; };
 
 /// A step of a plan: the fusion group is the region, `schedule` the template it is built by, `tile` the two dims of the
 /// results that tile_transpose cuts; `offsets` are arena byte offsets of the results, -1 for a result of the program;

@@ -1,0 +1,66 @@
+// What data sheets of region ops share: checks of a region's parameters and results against the types that flow
+// through it. An operand list has roles, contiguous, counted by the op's attributes.
+#pragma once
+
+#include <absl/status/statusor.h>
+#include <fmt/format.h>
+
+#include "ir/eval.h"
+#include "ir/op.h"
+#include "ir/ops/attrs.h"
+
+namespace sheaf::ir::ops {
+
+inline absl::Status region_count(const Eqn& e, std::size_t n) {
+  if (e.regions.size() == n) return absl::OkStatus();
+  return absl::InvalidArgumentError(fmt::format("takes {} region{}, not {}", n, n == 1 ? "" : "s", e.regions.size()));
+}
+
+/// `wanted` against `given`, one by one; `what` is "argument" or "result".
+inline absl::Status same_types(const Function& f, std::string_view what, const std::vector<Type>& wanted,
+                               const std::vector<Type>& given) {
+  if (wanted.size() != given.size())
+    return absl::InvalidArgumentError(
+        fmt::format("{} takes {} {}s, not {}", f.name(), wanted.size(), what, given.size()));
+  for (std::size_t k = 0; k < wanted.size(); ++k)
+    if (wanted[k] != given[k])
+      return absl::InvalidArgumentError(fmt::format("{} {} of {} must be {}, not {}", what, k, f.name(),
+                                                    to_string(wanted[k]), to_string(given[k])));
+  return absl::OkStatus();
+}
+
+/// A function that may take `given`.
+inline absl::Status takes(const Function& f, const std::vector<Type>& given) {
+  return same_types(f, "argument", f.param_types(), given);
+}
+inline absl::Status returns(const Function& f, const std::vector<Type>& wanted) {
+  return same_types(f, "result", wanted, f.result_types());
+}
+
+template <class T>
+std::vector<T> slice_of(const std::vector<T>& v, std::size_t from, std::size_t count) {
+  return {v.begin() + static_cast<std::ptrdiff_t>(from), v.begin() + static_cast<std::ptrdiff_t>(from + count)};
+}
+template <class T>
+std::vector<T> joined(std::vector<T> a, const std::vector<T>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+/// What one run of the regions costs; the operands and results of what is inside are all moved.
+inline Cost cost_of_region(const Function& f) {
+  Cost c;
+  for (const Eqn* e : f.eqns()) {
+    const Cost part = cost_of(*e);
+    c.flops += part.flops;
+    c.bytes += part.bytes;
+  }
+  return c;
+}
+
+inline void eval_into(const Function& f, std::span<const Literal> in, std::span<Literal> out) {
+  Literals results = sheaf::ir::eval(f, in);
+  std::move(results.begin(), results.end(), out.begin());
+}
+
+}  // namespace sheaf::ir::ops

@@ -1,0 +1,100 @@
+// Derivatives and batching through regions, on programs in IR text: reverse mode against finite differences and against
+// forward mode, batching against a loop, and what of a program is kept, hoisted, dropped or computed twice.
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "ir/eval.h"
+#include "ir/op.h"
+#include "ir/text.h"
+#include "ir/verify.h"
+#include "passes/pass.h"
+#include "passes/transforms.h"
+#include "sheaf/error.h"
+#include "tests/passes/programs.h"
+
+using namespace sheaf;
+using namespace sheaf::ir;
+using namespace sheaf::passes;
+using sheaf::tests::check_derivatives;
+using sheaf::tests::check_vmap;
+using sheaf::tests::parse_function;
+using sheaf::tests::field64;
+using sheaf::tests::vec64;
+
+namespace {
+
+constexpr const char* kScan = R"(
+func @f(%w: f64[3], %k: f64[3], %x: f64[4, 3]) -> f64[] {
+  %c: f64[3], %y: f64[4, 3] = scan %w, %k, %x {consts=1, carry=1, length=4} (%w1: f64[3], %k1: f64[3], %x1: f64[3]) {
+    %s: f64[3] = sin %w1
+    %a: f64[3] = mul %s, %k1
+    %b: f64[3] = add %a, %x1
+    %t: f64[3] = tanh %b
+    %o: f64[3] = mul %t, %x1
+    return %t, %o
+  }
+  %p: f64[3] = reduce %y {kind=sum, dims=[0]}
+  %q: f64[3] = add %p, %c
+  %r: f64[] = reduce %q {kind=sum, dims=[0]}
+  return %r
+}
+)";
+
+constexpr const char* kCond = R"(
+func @f(%i: i32[], %x: f64[3], %y: f64[3]) -> f64[] {
+  %z: f64[3] = cond %i, %x, %y (%a: f64[3], %b: f64[3]) {
+    %s: f64[3] = sin %a
+    %m: f64[3] = mul %s, %b
+    return %m
+  } (%a: f64[3], %b: f64[3]) {
+    %e: f64[3] = exp %b
+    return %e
+  } (%a: f64[3], %b: f64[3]) {
+    return %a
+  }
+  %r: f64[] = reduce %z {kind=sum, dims=[0]}
+  return %r
+}
+)";
+
+constexpr const char* kBoundedWhile = R"(
+func @f(%n: i32[], %w: f64[3], %k: f64[3]) -> f64[] {
+  %i: i32[], %c: f64[3] = while %n, %w, 0:i32, %k {cond_consts=1, body_consts=1, max_trips=6}
+      (%n1: i32[], %i1: i32[], %k1: f64[3]) {
+    %l: bool[] = lt %i1, %n1
+    return %l
+  } (%w1: f64[3], %i1: i32[], %k1: f64[3]) {
+    %j: i32[] = add %i1, 1:i32
+    %a: f64[3] = mul %w1, %k1
+    %b: f64[3] = sin %a
+    return %j, %b
+  }
+  %r: f64[] = reduce %c {kind=sum, dims=[0]}
+  return %r
+}
+)";
+
+}  // namespace
+
+TEST_CASE("a scan differentiates to third order, forward and reverse") {
+  check_derivatives(parse_function(kScan), {vec64({0.3, -0.7, 1.1}), vec64({0.2, 0.5, -0.4}), field64({4, 3})}, {0, 1, 2}, 3);
+}
+
+TEST_CASE("a cond differentiates to third order on every branch, and clamps its index") {
+  for (double index : {-1, 0, 1, 2, 5})
+    check_derivatives(parse_function(kCond), {Literal::scalar(i32, index), vec64({0.3, -0.7, 1.1}), vec64({0.2, 0.5, -0.4})},
+                      {1, 2}, 3);
+}
+
+TEST_CASE("a bounded while differentiates backwards, stops at its bound, and may run no step") {
+  for (double trips : {0, 1, 4, 6, 9})
+    check_derivatives(parse_function(kBoundedWhile),
+                      {Literal::scalar(i32, trips), vec64({0.3, -0.7, 1.1}), vec64({0.2, 0.5, -0.4})}, {1, 2}, 2);
+}
+
+TEST_CASE("scan, cond and while under vmap equal a loop, whichever operands are mapped") {
+  check_vmap(parse_function(kScan), {vec64({0.3, -0.7, 1.1}), vec64({0.2, 0.5, -0.4}), field64({4, 3})});
+  check_vmap(parse_function(kCond), {Literal::scalar(i32, 1), vec64({0.3, -0.7, 1.1}), vec64({0.2, 0.5, -0.4})});
+  check_vmap(parse_function(kBoundedWhile), {Literal::scalar(i32, 3), vec64({0.3, -0.7, 1.1}), vec64({0.2, 0.5, -0.4})});
+}

@@ -4,73 +4,13 @@
 
 #include <algorithm>
 
+#include "codegen/kir/canonical.h"
 #include "ir/check.h"
 
 namespace sheaf::kir {
 namespace {
 
 enum KeyKind { constant_key, scalar_key, load_key, index_key, range_key };
-
-/// Removes definitions that nothing uses: every Let is pure, so a walk from the end sees all uses first.
-class UseMarker {
- public:
-  explicit UseMarker(const Phase& phase) : pool_(phase.indices), used_(phase.values.size(), false) {}
-
-  void sweep(Block& block) {
-    std::vector<bool> keep(block.size(), true);
-    for (std::size_t i = block.size(); i-- > 0;) {
-      if (auto* let = std::get_if<Let>(&block[i])) {
-        keep[i] = used_[let->value];
-        if (keep[i]) std::visit([&](const auto& e) { mark(e); }, let->expr);
-      } else if (auto* assign = std::get_if<Assign>(&block[i])) {
-        mark(assign->value);
-      } else if (auto* store = std::get_if<Store>(&block[i])) {
-        mark(store->index);
-        mark(store->value);
-        mark(store->mask);
-      } else if (auto* loop = std::get_if<For>(&block[i])) {
-        sweep(loop->body);
-      } else if (auto* branch = std::get_if<If>(&block[i])) {
-        sweep(branch->then);
-        mark(branch->condition);
-      }
-    }
-    std::size_t kept = 0;
-    for (std::size_t i = 0; i < block.size(); ++i) {
-      if (!keep[i]) continue;
-      if (kept != i) block[kept] = std::move(block[i]);
-      ++kept;
-    }
-    block.resize(kept, Barrier{});
-  }
-
- private:
-  void mark(ValueId v) {
-    if (v >= 0) used_[v] = true;
-  }
-  void mark(Index index) {
-    for (const Term& t : pool_.terms(index)) {
-      const Atom& a = pool_.atom(t.atom);
-      if (a.kind == Atom::Kind::value) mark(a.id);
-      if (a.operand.node >= 0) mark(a.operand);
-    }
-  }
-  void mark(const Scalar& s) {
-    for (ValueId v : s.in) mark(v);
-  }
-  void mark(const Constant&) {}
-  void mark(const Load& l) {
-    mark(l.index);
-    mark(l.mask);
-    mark(l.other);
-  }
-  void mark(const Get&) {}
-  void mark(const IndexValue& v) { mark(v.index); }
-  void mark(const InRange& r) { mark(r.index); }
-
-  const IndexPool& pool_;
-  std::vector<bool> used_;
-};
 
 }  // namespace
 
@@ -307,8 +247,8 @@ std::vector<ValueId> PhaseBuilder::lane_reduce(std::vector<LocalId> locals, std:
 Phase PhaseBuilder::finish(std::int64_t unit_ps) {
   SHEAF_CHECK(levels_.size() == 1);
   phase_.body = std::move(levels_[0].block);
-  UseMarker(phase_).sweep(phase_.body);
   phase_.unit_ps = unit_ps;
+  canonicalise(phase_, read_only_);
   return std::move(phase_);
 }
 

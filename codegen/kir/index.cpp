@@ -3,6 +3,7 @@
 #include "codegen/kir/index.h"
 
 #include <algorithm>
+#include <climits>
 #include <numeric>
 
 #include "absl/hash/hash.h"
@@ -28,18 +29,6 @@ std::uint64_t hash_sum(const std::vector<Term>& terms, std::int64_t offset) {
   return h;
 }
 
-/// Sorted by atom, one term per atom, none zero.
-void merge(std::vector<Term>& terms) {
-  std::sort(terms.begin(), terms.end(), [](const Term& a, const Term& b) { return a.atom < b.atom; });
-  std::size_t kept = 0;
-  for (std::size_t i = 0; i < terms.size();) {
-    Term sum{0, terms[i].atom};
-    for (; i < terms.size() && terms[i].atom == sum.atom; ++i) sum.coefficient += terms[i].coefficient;
-    if (sum.coefficient != 0) terms[kept++] = sum;
-  }
-  terms.resize(kept);
-}
-
 std::int64_t coefficient_of(const std::vector<Term>& terms, int atom) {
   for (const Term& t : terms) {
     if (t.atom == atom) return t.coefficient;
@@ -48,6 +37,42 @@ std::int64_t coefficient_of(const std::vector<Term>& terms, int atom) {
 }
 
 }  // namespace
+
+/// In canonical order, one term per atom, none zero.
+void IndexPool::merge(std::vector<Term>& terms) const {
+  std::sort(terms.begin(), terms.end(), [](const Term& a, const Term& b) { return a.atom < b.atom; });
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < terms.size();) {
+    Term sum{0, terms[i].atom};
+    for (; i < terms.size() && terms[i].atom == sum.atom; ++i) sum.coefficient += terms[i].coefficient;
+    if (sum.coefficient != 0) terms[kept++] = sum;
+  }
+  terms.resize(kept);
+  std::sort(terms.begin(), terms.end(), [&](const Term& a, const Term& b) { return order(a, b) < 0; });
+}
+
+std::strong_ordering IndexPool::order(int atom, int other) const {
+  if (atom == other) return std::strong_ordering::equal;
+  const Atom &a = atoms_[atom], &b = atoms_[other];
+  if (auto c = outermost_axes_[atom] <=> outermost_axes_[other]; c != 0) return c;
+  if (auto c = a.kind <=> b.kind; c != 0) return c;
+  if (auto c = a.id <=> b.id; c != 0) return c;
+  if (auto c = a.divisor <=> b.divisor; c != 0) return c;
+  const Sum &x = sums_[a.operand.node], &y = sums_[b.operand.node];
+  for (std::size_t i = 0; i < std::min(x.terms.size(), y.terms.size()); ++i) {
+    if (auto c = order(x.terms[i], y.terms[i]); c != 0) return c;
+  }
+  if (auto c = x.terms.size() <=> y.terms.size(); c != 0) return c;
+  return x.offset <=> y.offset;
+}
+
+std::strong_ordering IndexPool::order(const Term& a, const Term& b) const {
+  // Values by the step they are taken in, since their numbers may still depend on the order in which they were made.
+  const bool are_values = atoms_[a.atom].kind == Kind::value && atoms_[b.atom].kind == Kind::value;
+  if (are_values && a.coefficient != b.coefficient) return b.coefficient <=> a.coefficient;
+  if (auto c = order(a.atom, b.atom); c != 0) return c;
+  return a.coefficient <=> b.coefficient;
+}
 
 Range IndexPool::range_of(const std::vector<Term>& terms, std::int64_t offset) const {
   Range r{offset, offset};
@@ -70,6 +95,13 @@ Index IndexPool::intern(std::vector<Term> terms, std::int64_t offset) {
   return {bucket.back()};
 }
 
+AxisId IndexPool::outermost_axis(Index a) const {
+  AxisId axis = INT_MAX;
+  if (a.node < 0) return axis;
+  for (const Term& t : sums_[a.node].terms) axis = std::min(axis, outermost_axes_[t.atom]);
+  return axis;
+}
+
 Index IndexPool::leaf(Atom atom, Range range) {
   if (range.lo == range.hi) return constant(range.lo);
   std::vector<int>& bucket = atom_ids_[hash_atom(atom)];
@@ -77,6 +109,7 @@ Index IndexPool::leaf(Atom atom, Range range) {
   if (found == bucket.end()) {
     atoms_.push_back(atom);
     atom_ranges_.push_back(range);
+    outermost_axes_.push_back(atom.kind == Kind::axis ? atom.id : outermost_axis(atom.operand));
     bucket.push_back(static_cast<int>(atoms_.size()) - 1);
     return intern({{1, bucket.back()}}, 0);
   }
@@ -256,6 +289,22 @@ Index IndexPool::substitute(Index a, const std::function<std::optional<Index>(co
       part = mod(substitute(atom.operand, leaf_map), atom.divisor);
     } else if (auto replaced = leaf_map(atom)) {
       part = *replaced;
+    }
+    result = add(result, scale(part, t.coefficient));
+  }
+  return result;
+}
+
+Index IndexPool::copy(const IndexPool& from, Index a, const std::function<ValueId(ValueId)>& renamed) {
+  Index result = constant(from.offset(a));
+  for (const Term& t : from.terms(a)) {
+    Atom atom = from.atom(t.atom);
+    Index part;
+    switch (atom.kind) {
+      case Kind::value: atom.id = renamed(atom.id); [[fallthrough]];
+      case Kind::axis: part = leaf(atom, from.atom_range(t.atom)); break;
+      case Kind::floor_div: part = floor_div(copy(from, atom.operand, renamed), atom.divisor); break;
+      case Kind::mod: part = mod(copy(from, atom.operand, renamed), atom.divisor); break;
     }
     result = add(result, scale(part, t.coefficient));
   }

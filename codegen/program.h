@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "ir/type.h"
@@ -14,11 +15,11 @@ namespace sheaf::kir { struct Kernel; }
 
 namespace sheaf::codegen {
 
-/// Where a kernel parameter lives.
+/// Where a kernel parameter lives. A slot is an address that a loop sets before each of its steps.
 struct BufferRef {
-  enum class Space : std::uint8_t { input, output, arena, constant };
+  enum class Space : std::uint8_t { input, output, arena, constant, slot };
   Space space = Space::arena;
-  std::int64_t index = 0;   // input, output, constant: which; arena: byte offset (a multiple of 64)
+  std::int64_t index = 0;   // input, output, constant, slot: which; arena: byte offset (a multiple of 64)
   std::int64_t bytes = 0;
 };
 
@@ -38,11 +39,44 @@ struct KernelCode {
   std::vector<Phase> phases;
 };
 
+struct Control;
+
 struct Step {
   int kernel = 0;                   // index into Program::kernels
   std::vector<BufferRef> buffers;   // in the order of the kernel's parameters
   Loc loc;                          // the user's line of the group's hero
+  std::shared_ptr<const Control> control = nullptr;  // if set, the step is this and no kernel
 };
+
+/// A loop. Each step reads the carries at slots `from` and writes them at slots `to`, alternating between two buffers so
+/// that the last step writes `result`; where the body overwrites a carry in place the two slots are one. Row t of a stack
+/// is the t-th run of row_bytes.
+struct Loop {
+  struct Carry {
+    int from = 0, to = 0;
+    BufferRef start, result, spare;
+    bool in_place() const { return from == to; }
+  };
+  struct Row { int slot = 0; BufferRef stack; std::int64_t row_bytes = 0; };
+
+  std::int64_t length = -1;         // -1: while the condition holds
+  bool reverse = false;
+  std::vector<Carry> carries;
+  std::vector<Row> rows;
+  std::vector<Step> body;
+  std::vector<Step> condition = {}; // writes one bool
+  BufferRef holds = {};             // there
+  std::int64_t max_trips = -1;      // of a while
+};
+
+/// Runs the branch at `index` (i32), clamped.
+struct Branch {
+  BufferRef index;
+  std::vector<std::vector<Step>> branches;
+};
+
+/// What the host does around kernels.
+struct Control { std::variant<Loop, Branch> what; };
 
 struct Constant { ir::Type type; std::vector<std::byte> data; };
 
@@ -53,6 +87,7 @@ struct Program {
   std::vector<KernelCode> kernels;
   std::vector<Step> steps;
   std::int64_t arena_bytes = 0;
+  int num_slots = 0;
   std::vector<int> alias;           // per output: the donated input whose buffer it takes, or -1
 };
 

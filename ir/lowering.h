@@ -71,7 +71,16 @@ struct Contract {
 /// Stable sort of all operands by the first `num_keys` along dim; NaN last, -0 equals +0.
 struct Sort { int dim = 0; int num_keys = 1; };
 
-/// Runs its regions: call, kernel. Gone before codegen (inlined), but for plan steps.
+/// Loops and branches: steps of the plan that the host runs, around the kernels of their regions. Operands and results as
+/// in ops scan, while, cond.
+struct Scan { int consts = 0, carry = 0; std::int64_t length = 0; bool reverse = false; };
+struct While { int cond_consts = 0, body_consts = 0; std::int64_t max_trips = -1; };
+struct Branch {};
+
+/// The operands themselves; no kernel may be shared across it.
+struct Barrier {};
+
+/// Runs its region: call and its like, gone before codegen (inlined), and kernels.
 struct Region {};
 
 }  // namespace sheaf::ir::lowering
@@ -81,6 +90,7 @@ namespace sheaf::ir {
 using Lowering = std::variant<lowering::Map, lowering::View, lowering::Reshape, lowering::Pad, lowering::Concatenate,
                               lowering::Iota, lowering::RandomBits, lowering::Gather, lowering::UpdateSlice,
                               lowering::Scatter, lowering::Reduce, lowering::ArgReduce, lowering::Contract,
-                              lowering::Sort, lowering::Region>;
+                              lowering::Sort, lowering::Scan, lowering::While, lowering::Branch,
+                              lowering::Barrier, lowering::Region>;
 
 }  // namespace sheaf::ir

@@ -49,6 +49,7 @@ Nest nest_for(Schedule s) {
     case Schedule::sort: return Nest::sort;
     case Schedule::scatter: return Nest::scatter;
     case Schedule::contract: return Nest::contract;
+    case Schedule::host: return Nest::host;
   }
   return Nest::none;
 }
@@ -106,6 +107,15 @@ absl::Status check_contract(const Function& body) {
   return absl::OkStatus();
 }
 
+/// A host step is one equation on parameters, and gives all its results.
+absl::Status check_host(const Function& body) {
+  if (body.eqns().size() != 1) return refused("schedule=host takes one equation, not {}", body.eqns().size());
+  const Eqn& step = *body.eqns()[0];
+  for (Value v : step.operands)
+    if (!v.is_param()) return refused("schedule=host reads parameters only");
+  return body.results() == step.outs() ? absl::OkStatus() : refused("schedule=host gives all results of its equation");
+}
+
 }  // namespace
 
 Nest nest_of(const Eqn& e) {
@@ -116,7 +126,14 @@ Nest nest_of(const Eqn& e) {
   if (std::holds_alternative<lowering::Sort>(l)) return Nest::sort;
   if (std::holds_alternative<lowering::Scatter>(l)) return Nest::scatter;
   if (std::holds_alternative<lowering::Contract>(l)) return Nest::contract;
-  return Nest::none;
+  const bool is_host = std::holds_alternative<lowering::Scan>(l) || std::holds_alternative<lowering::While>(l) ||
+                       std::holds_alternative<lowering::Branch>(l);
+  return is_host ? Nest::host : Nest::none;
+}
+
+const Eqn& host_step(const Function& body) {
+  SHEAF_CHECK(body.eqns().size() == 1, "a host step is one equation");
+  return *body.eqns()[0];
 }
 
 absl::StatusOr<Rows> rows_of(const Function& body) {
@@ -149,7 +166,8 @@ absl::Status check_schedule(const ops::Kernel& kernel, const Function& body) {
   if (absl::Status s = check_nests(kernel.schedule, body); !s.ok()) return s;
   if (absl::Status s = check_tile(kernel, body); !s.ok()) return s;
   if (kernel.schedule == Schedule::row) return check_rows(body);
-  return kernel.schedule == Schedule::contract ? check_contract(body) : absl::OkStatus();
+  if (kernel.schedule == Schedule::contract) return check_contract(body);
+  return kernel.schedule == Schedule::host ? check_host(body) : absl::OkStatus();
 }
 
 }  // namespace sheaf::ir

@@ -11,10 +11,11 @@ namespace sheaf::ir {
 
 /// map: one nest over the results' dims, everything computed where it is read. tile_transpose: the same, in square
 /// tiles of two dims. row: a row of the trailing dims at a time through all reductions over them. reduce: the reductions one
-/// after the other, then a map of the rest. sort, scatter, contract: that op. none: not chosen yet.
-enum class Schedule : std::uint8_t { none, map, tile_transpose, row, reduce, sort, scatter, contract };
+/// after the other, then a map of the rest. sort, scatter, contract: that op. host: a loop or branch, which the host runs
+/// around the kernels of its regions. none: not chosen yet.
+enum class Schedule : std::uint8_t { none, map, tile_transpose, row, reduce, sort, scatter, contract, host };
 inline constexpr std::string_view kScheduleWords[] = {"none", "map",  "tile_transpose", "row",
-                                                      "reduce", "sort", "scatter", "contract"};
+                                                      "reduce", "sort", "scatter", "contract", "host"};
 template <>
 inline constexpr std::span<const std::string_view> enum_words<Schedule> = kScheduleWords;
 
@@ -24,8 +25,11 @@ inline constexpr std::int64_t kShortReduction = 16;
 inline constexpr std::int64_t kLongestRow = 1 << 18;
 
 /// What of a kernel's body needs a loop nest of its own.
-enum class Nest : std::uint8_t { none, reduction, sort, scatter, contract };
+enum class Nest : std::uint8_t { none, reduction, sort, scatter, contract, host };
 Nest nest_of(const Eqn& e);
+
+/// The loop or branch of a body with schedule=host; its operands are parameters of the body.
+const Eqn& host_step(const Function& body);
 
 /// The form of a row kernel: all reductions that are nests run over the same trailing dims of operands of equal dims.
 struct Rows {

@@ -20,7 +20,7 @@ Values inline_into(Builder& b, const Function& f, const Values& args) {
   return results;
 }
 
-FunctionRef with_kernels(const Function& plan, const std::function<ops::Kernel(const Eqn&)>& change) {
+FunctionRef with_kernels(const Function& plan, const std::function<PlannedKernel(const Eqn&)>& change) {
   Builder b(plan.name());
   ValueTable<Value> map(plan);
   const Values params = clone_params(b, plan, Mask(plan.params().size(), true));
@@ -29,14 +29,29 @@ FunctionRef with_kernels(const Function& plan, const std::function<ops::Kernel(c
     Values operands;
     for (Value v : e->operands) operands.push_back(map[v]);
     b.set_loc(e->loc, e->how);
-    std::shared_ptr<const void> attributes = e->attributes;
-    if (e->op == &ops::kernel) attributes = std::make_shared<const ops::Kernel>(change(*e));
-    const Values outs = b.emit_all(e->op, std::move(operands), std::move(attributes), e->regions);
+    PlannedKernel kernel;
+    if (e->op == &ops::kernel) kernel = change(*e);
+    const Values outs = e->op == &ops::kernel
+                            ? b.emit_all(e->op, std::move(operands),
+                                         std::make_shared<const ops::Kernel>(std::move(kernel.attributes)), {kernel.region})
+                            : b.clone(*e, std::move(operands));
     for (int j = 0; j < e->num_out(); ++j) map[e->out(j)] = outs[j];
   }
   Values results;
   for (Value r : plan.results()) results.push_back(map[r]);
   return b.finish(std::move(results));
+}
+
+FunctionRef with_regions(const Function& body, std::vector<FunctionRef> regions) {
+  const Eqn& step = host_step(body);
+  Builder b(body.name());
+  ValueTable<Value> map(body);
+  const Values params = clone_params(b, body, Mask(body.params().size(), true));
+  for (std::size_t i = 0; i < params.size(); ++i) map[body.params()[i]] = params[i];
+  Values operands;
+  for (Value v : step.operands) operands.push_back(map[v]);
+  b.set_loc(step.loc, step.how);
+  return b.finish(b.emit_all(step.op, std::move(operands), step.attributes, std::move(regions)));
 }
 
 Values call(Builder& b, const FunctionRef& f, Values args) {

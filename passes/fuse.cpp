@@ -20,6 +20,8 @@ namespace {
 
 bool is_constant(Value v) { return v.eqn() && v.eqn()->op == &ops::constant; }
 
+bool is_barrier(const Eqn& e) { return std::holds_alternative<lowering::Barrier>(e.op->lower(e)); }
+
 // The ops of a kernel, for profiles.
 std::string kernel_name(const Function& body) {
   std::string s;
@@ -39,7 +41,7 @@ class Body {
  public:
   Body(const Grouping& grouping, int index) : grouping_(grouping), index_(index), b_("body") {
     for (const Eqn* m : grouping.groups[index].members) {
-      reads_in_memory_ = nest_of(*m) == Nest::contract;
+      reads_in_memory_ = nest_of(*m) == Nest::contract || nest_of(*m) == Nest::host;
       copy(*m);
     }
   }
@@ -69,14 +71,14 @@ class Body {
     Values in;
     for (Value v : e.operands) in.push_back(read(v));
     b_.set_loc(e.loc, e.how);
-    const Values outs = b_.clone(e, std::move(in));
+    const Values outs = b_.emit_all(e.op, std::move(in), e.attributes, in_regions(e, fuse));
     for (int j = 0; j < e.num_out(); ++j) map_[e.out(j)] = outs[j];
     return outs;
   }
 
   const Grouping& grouping_;
   int index_;
-  bool reads_in_memory_ = false;  // a contraction reads no literals
+  bool reads_in_memory_ = false;  // contractions, loops and branches read no literals
   Builder b_;
   absl::flat_hash_map<Value, Value> map_;
   Values operands_;
@@ -99,6 +101,11 @@ class Writer {
  private:
   void write_group(int index) {
     const Group& g = grouping_.groups[index];
+    if (is_barrier(*g.hero)) {
+      // It has kept apart what it was to: whoever reads a result reads the operand's memory.
+      for (int j = 0; j < g.hero->num_out(); ++j) stored_[g.hero->out(j)] = in_memory(g.hero->in(j));
+      return;
+    }
     Body body(grouping_, index);
     const FunctionRef region = body.finish();
     Values operands;
@@ -124,7 +131,7 @@ class Writer {
   Value result_of(Value r) {
     const bool is_literal = is_constant(r) && r.rank() == 0;
     Value v = is_literal ? Value() : in_memory(r);
-    if (is_literal || v.is_param() || is_constant(r) || !taken_.insert(v).second) {
+    if (is_literal || v.is_param() || is_constant(v) || !taken_.insert(v).second) {
       v = copied(is_literal ? r : v);
       taken_.insert(v);
     }

@@ -24,10 +24,10 @@ namespace {
 constexpr std::size_t kMaxMembers = 128;  // of a group: register pressure and compile time grow with it
 constexpr std::int64_t kMaxRow = 32768;  // elements of a row that stays in cache between the passes of a row kernel
 
-enum class Kind { free, map, indexed, reduce, hero };
+enum class Kind { free, map, indexed, reduce, hero, host };
 
 // free: constants and pure index maps. map: elementwise. indexed: reads operands at other positions than its own.
-// hero: a kernel of its own.
+// hero: a kernel of its own. host: no kernel, but a step of its own that gives all its results.
 Kind kind_of(const Lowering& l) {
   using namespace lowering;
   return std::visit(
@@ -38,6 +38,8 @@ Kind kind_of(const Lowering& l) {
         else if constexpr (std::is_same_v<L, Pad> || std::is_same_v<L, Concatenate> || std::is_same_v<L, RandomBits> ||
                            std::is_same_v<L, Gather> || std::is_same_v<L, UpdateSlice>) return Kind::indexed;
         else if constexpr (std::is_same_v<L, Reduce>) return Kind::reduce;
+        else if constexpr (std::is_same_v<L, Scan> || std::is_same_v<L, While> || std::is_same_v<L, Branch> ||
+                           std::is_same_v<L, Barrier>) return Kind::host;
         else return Kind::hero;
       },
       l);
@@ -98,13 +100,14 @@ class Grouper {
  private:
   static bool is_constant(const Eqn& e) { return e.op == &ops::constant; }
   Kind kind(const Eqn& e) const { return lowering_kind_[e.out()]; }
+  static bool stands_alone(Kind k) { return k == Kind::hero || k == Kind::host; }
   bool is_free(Value v) const { return v.eqn() && group_[v] < 0; }
 
   // --- placing -----------------------------------------------------------------------------------------------------
 
   void place(const Eqn& e) {
     if (kind(e) == Kind::free && !must_store(e)) return;
-    const int g = kind(e) == Kind::hero ? -1 : latest_group(e);
+    const int g = stands_alone(kind(e)) ? -1 : latest_group(e);
     const bool is_open = g >= 0 && !groups_[g].is_closed && groups_[g].members.size() < kMaxMembers;
     if (!is_open || !(join(e, g) || absorb(e, g))) start(e);
     const int index = group_[e.out()];
@@ -164,7 +167,7 @@ class Grouper {
     if (is_constant(e)) return false;
     if (is_result_[e.out()]) return true;
     for (const Eqn* user : users_[e.out()])
-      if (kind(*user) == Kind::hero) return true;
+      if (stands_alone(kind(*user))) return true;
     return false;
   }
 
@@ -193,7 +196,7 @@ class Grouper {
     } else {
       g.full = e.out().dims();
     }
-    g.is_closed = kind(e) == Kind::hero;
+    g.is_closed = stands_alone(kind(e));
     g.is_expensive = kind(e) != Kind::free && is_costly(e);
     groups_.push_back(std::move(g));
     assign(e, static_cast<int>(groups_.size()) - 1, kind(e) == Kind::reduce ? Role::row : Role::full);
@@ -337,9 +340,9 @@ class Grouper {
   Group closed(const OpenGroup& g) const {
     Group group{.members = g.members, .hero = g.members.empty() ? nullptr : g.members.back(), .stored = {}};
     for (const Eqn* m : g.members) {
-      if (kind(*m) == Kind::reduce || kind(*m) == Kind::hero) group.hero = m;
+      if (kind(*m) == Kind::reduce || stands_alone(kind(*m))) group.hero = m;
       for (Value v : m->outs())
-        if (is_stored(v)) group.stored.push_back(v);
+        if (kind(*m) == Kind::host || is_stored(v)) group.stored.push_back(v);
     }
     return group;
   }

@@ -114,6 +114,7 @@ Schedule schedule_of(const Function& body) {
       case Nest::sort: return Schedule::sort;
       case Nest::scatter: return Schedule::scatter;
       case Nest::contract: return Schedule::contract;
+      case Nest::host: return Schedule::host;
     }
   }
   return Schedule::map;
@@ -130,6 +131,12 @@ ops::Kernel scheduled(const Eqn& e) {
 
 }  // namespace
 
-FunctionRef schedule(const FunctionRef& f) { return with_kernels(*f, scheduled); }
+FunctionRef schedule(const FunctionRef& f) {
+  return with_kernels(*f, [](const Eqn& e) {
+    const ops::Kernel kernel = scheduled(e);
+    const bool is_host = kernel.schedule == Schedule::host;
+    return PlannedKernel{kernel, is_host ? with_regions(*e.regions[0], in_regions(host_step(*e.regions[0]), schedule)) : e.regions[0]};
+  });
+}
 
 }  // namespace sheaf::passes

@@ -16,14 +16,46 @@
 
 namespace sheaf::runtime {
 
+namespace {
+
+std::int64_t saturating_add(std::int64_t a, std::int64_t b) {
+  std::int64_t sum = 0;
+  return __builtin_add_overflow(a, b, &sum) ? INT64_MAX : sum;
+}
+std::int64_t saturating_mul(std::int64_t a, std::int64_t b) {
+  std::int64_t product = 0;
+  return __builtin_mul_overflow(a, b, &product) ? INT64_MAX : product;
+}
+
+// A loop that runs until its condition fails is taken to run as often as this.
+constexpr std::int64_t kGuessedTrips = 64;
+
+std::int64_t work_of(std::span<const codegen::Step> steps, std::span<const KernelPtr> kernels) {
+  std::int64_t work = 0;
+  for (const codegen::Step& step : steps) {
+    if (!step.control) {
+      work = saturating_add(work, kernels[step.kernel]->work_ps());
+    } else if (const auto* loop = std::get_if<codegen::Loop>(&step.control->what)) {
+      const std::int64_t once = saturating_add(work_of(loop->body, kernels), work_of(loop->condition, kernels));
+      work = saturating_add(work, saturating_mul(once, loop->length < 0 ? kGuessedTrips : loop->length));
+    } else {
+      std::int64_t longest = 0;
+      for (const std::vector<codegen::Step>& branch : std::get<codegen::Branch>(step.control->what).branches)
+        longest = std::max(longest, work_of(branch, kernels));
+      work = saturating_add(work, longest);
+    }
+  }
+  return work;
+}
+
+}  // namespace
+
 Executable::Executable(codegen::Program program, LoadOptions options)
     : program_(std::move(program)),
       options_(options),
       cache_(options.cache ? *options.cache : KernelCache::global()),
       kernels_(cache_.get(program_.kernels)) {
-  for (const codegen::Step& step : program_.steps) {
-    if (__builtin_add_overflow(work_ps_, kernels_[step.kernel]->work_ps(), &work_ps_)) work_ps_ = INT64_MAX;
-  }
+  work_ps_ = work_of(program_.steps, kernels_);
 }
 
 absl::StatusOr<ExecutablePtr> Executable::load(codegen::Program program, LoadOptions options) {

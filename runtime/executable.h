@@ -64,7 +64,12 @@ class Executable : public std::enable_shared_from_this<Executable> {
   // execute.cpp
   void execute(Execution& execution) const;
   absl::Status execute_steps(Execution& execution) const;
-  absl::Status run_step(const codegen::Step& step, const Execution& execution, std::byte* arena) const;
+  struct Addresses;  // of what the steps of one execution touch
+  absl::Status run_steps(std::span<const codegen::Step> steps, Addresses& at) const;
+  absl::Status run_kernel(const codegen::Step& step, const Addresses& at) const;
+  absl::Status run_scan(const codegen::Loop& loop, Addresses& at) const;
+  absl::Status run_while(const codegen::Loop& loop, Addresses& at) const;
+  absl::Status run_branch(const codegen::Branch& branch, Addresses& at) const;
   void note_interpreted_run(const KernelPtr& kernel) const;
 
   codegen::Program program_;

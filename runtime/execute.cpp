@@ -1,5 +1,6 @@
 // What happens when an execution's turn has come: wait for inputs, run the steps in order, publish the result. The pins
 // are dropped before the outputs become ready, so that who has waited for this run can reuse its inputs at once.
+#include <algorithm>
 #include <cstring>
 #include <exception>
 #include <utility>
@@ -21,6 +22,27 @@ void Executable::execute(Execution& execution) const {
   execution.completion->finish(std::move(status));
 }
 
+struct Executable::Addresses {
+  Addresses(const Executable& executable, const Execution& of, std::byte* arena_begin)
+      : constants(executable.constants_), execution(of), arena(arena_begin), slots(executable.program_.num_slots) {}
+
+  std::byte* operator[](const codegen::BufferRef& ref) const {
+    switch (ref.space) {
+      case codegen::BufferRef::Space::input: return execution.inputs[ref.index].storage()->data();
+      case codegen::BufferRef::Space::output: return execution.outputs[ref.index]->data();
+      case codegen::BufferRef::Space::arena: return arena + ref.index;
+      case codegen::BufferRef::Space::constant: return constants[ref.index]->data();
+      case codegen::BufferRef::Space::slot: return slots[ref.index];
+    }
+    return nullptr;
+  }
+
+  const std::vector<std::shared_ptr<Memory>>& constants;
+  const Execution& execution;
+  std::byte* arena;
+  absl::InlinedVector<std::byte*, 32> slots;
+};
+
 absl::Status Executable::execute_steps(Execution& execution) const {
   for (const std::shared_ptr<Completion>& input : execution.waits) {
     if (absl::Status status = input->wait(); !status.ok()) return status;  // told from now on by the outputs
@@ -35,22 +57,101 @@ absl::Status Executable::execute_steps(Execution& execution) const {
   absl::StatusOr<std::shared_ptr<Memory>> arena =
       Memory::allocate(execution.device.allocator(), program_.arena_bytes, execution.loc);
   if (!arena.ok()) return arena.status();
-  for (const codegen::Step& step : program_.steps) {
-    if (absl::Status status = run_step(step, execution, (*arena)->data()); !status.ok()) return status;
+  Addresses at(*this, execution, (*arena)->data());
+  return run_steps(program_.steps, at);
+}
+
+absl::Status Executable::run_steps(std::span<const codegen::Step> steps, Addresses& at) const {
+  for (const codegen::Step& step : steps) {
+    absl::Status status;
+    if (!step.control) {
+      status = run_kernel(step, at);
+    } else if (const auto* loop = std::get_if<codegen::Loop>(&step.control->what)) {
+      status = loop->length < 0 ? run_while(*loop, at) : run_scan(*loop, at);
+    } else {
+      status = run_branch(std::get<codegen::Branch>(step.control->what), at);
+    }
+    if (!status.ok()) return status;
   }
   return absl::OkStatus();
 }
 
-absl::Status Executable::run_step(const codegen::Step& step, const Execution& execution, std::byte* arena) const {
-  absl::InlinedVector<void*, 16> buffers;
-  for (const codegen::BufferRef& ref : step.buffers) {
-    switch (ref.space) {
-      case codegen::BufferRef::Space::input: buffers.push_back(execution.inputs[ref.index].storage()->data()); break;
-      case codegen::BufferRef::Space::output: buffers.push_back(execution.outputs[ref.index]->data()); break;
-      case codegen::BufferRef::Space::arena: buffers.push_back(arena + ref.index); break;
-      case codegen::BufferRef::Space::constant: buffers.push_back(constants_[ref.index]->data()); break;
-    }
+namespace {
+
+void copy_bytes(const std::byte* from, std::byte* to, std::int64_t bytes) {
+  if (from != to && bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
+}
+
+/// The two buffers a carry alternates between, or the one it stays in.
+struct CarryPlace {
+  CarryPlace(const codegen::Loop::Carry& carry, std::byte* start, std::byte* result_at, std::byte* spare_at)
+      : now(start), result(result_at), spare(spare_at), bytes(carry.start.bytes), in_place(carry.in_place()) {
+    if (!in_place) return;
+    copy_bytes(start, result, bytes);
+    now = result;
   }
+  std::byte* now;
+  std::byte* result;
+  std::byte* spare;
+  std::int64_t bytes;
+  bool in_place;
+};
+using CarryPlaces = absl::InlinedVector<CarryPlace, 16>;
+
+template <class Addresses>
+CarryPlaces places_of(const codegen::Loop& loop, const Addresses& at) {
+  CarryPlaces places;
+  for (const codegen::Loop::Carry& c : loop.carries) places.emplace_back(c, at[c.start], at[c.result], at[c.spare]);
+  return places;
+}
+
+}  // namespace
+
+absl::Status Executable::run_scan(const codegen::Loop& loop, Addresses& at) const {
+  CarryPlaces places = places_of(loop, at);
+  for (std::int64_t i = 0; i < loop.length; ++i) {
+    const std::int64_t t = loop.reverse ? loop.length - 1 - i : i;
+    const bool ends_in_result = (loop.length - 1 - i) % 2 == 0;
+    for (std::size_t k = 0; k < places.size(); ++k) {
+      CarryPlace& place = places[k];
+      at.slots[loop.carries[k].from] = place.now;
+      if (place.in_place) continue;
+      at.slots[loop.carries[k].to] = place.now = ends_in_result ? place.result : place.spare;
+    }
+    for (const codegen::Loop::Row& row : loop.rows) at.slots[row.slot] = at[row.stack] + t * row.row_bytes;
+    if (absl::Status status = run_steps(loop.body, at); !status.ok()) return status;
+  }
+  for (const CarryPlace& place : places) copy_bytes(place.now, place.result, place.bytes);  // of a loop of no steps
+  return absl::OkStatus();
+}
+
+absl::Status Executable::run_while(const codegen::Loop& loop, Addresses& at) const {
+  CarryPlaces places = places_of(loop, at);
+  for (std::int64_t trip = 0; trip != loop.max_trips; ++trip) {
+    for (std::size_t k = 0; k < places.size(); ++k) at.slots[loop.carries[k].from] = places[k].now;
+    if (absl::Status status = run_steps(loop.condition, at); !status.ok()) return status;
+    if (*at[loop.holds] == std::byte{0}) break;
+    for (std::size_t k = 0; k < places.size(); ++k) {
+      CarryPlace& place = places[k];
+      if (place.in_place) continue;
+      at.slots[loop.carries[k].to] = place.now = place.now == place.result ? place.spare : place.result;
+    }
+    if (absl::Status status = run_steps(loop.body, at); !status.ok()) return status;
+  }
+  for (const CarryPlace& place : places) copy_bytes(place.now, place.result, place.bytes);
+  return absl::OkStatus();
+}
+
+absl::Status Executable::run_branch(const codegen::Branch& branch, Addresses& at) const {
+  std::int32_t index;
+  std::memcpy(&index, at[branch.index], sizeof index);
+  const auto last = static_cast<std::int32_t>(branch.branches.size()) - 1;
+  return run_steps(branch.branches[std::clamp(index, 0, last)], at);
+}
+
+absl::Status Executable::run_kernel(const codegen::Step& step, const Addresses& at) const {
+  absl::InlinedVector<void*, 16> buffers;
+  for (const codegen::BufferRef& ref : step.buffers) buffers.push_back(at[ref]);
   const KernelPtr& kernel = kernels_[step.kernel];
   note_interpreted_run(kernel);
   try {

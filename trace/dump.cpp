@@ -65,14 +65,37 @@ void Dump::plan(const passes::Plan& plan) {
   write(fmt::format("{:02}-plan.sheaf", passes_), ir::print(plan.function, {.locs = true, .names = true}));
 }
 
+namespace {
+
+// One line per step, the steps of loops and branches indented under theirs.
+std::string steps_text(const codegen::Program& program, std::span<const codegen::Step> steps, const std::string& indent) {
+  std::string text;
+  for (const codegen::Step& s : steps) {
+    const std::string loc = to_string(s.loc);
+    if (!s.control) {
+      text += fmt::format("{}{}  {}\n", indent, program.kernels[s.kernel].name, loc);
+    } else if (const auto* loop = std::get_if<codegen::Loop>(&s.control->what)) {
+      if (loop->length >= 0) {
+        text += fmt::format("{}scan, {} steps  {}\n", indent, loop->length, loc);
+      } else {
+        text += fmt::format("{}while  {}\n", indent, loc) + steps_text(program, loop->condition, indent + "  ") + indent + "do\n";
+      }
+      text += steps_text(program, loop->body, indent + "  ");
+    } else {
+      const auto& branches = std::get<codegen::Branch>(s.control->what).branches;
+      for (std::size_t b = 0; b < branches.size(); ++b)
+        text += fmt::format("{}branch {} of {}  {}\n", indent, b, branches.size(), loc) +
+                steps_text(program, branches[b], indent + "  ");
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
 void Dump::kernels(const codegen::Program& program) {
   if (!is_on()) return;
-  std::string steps;
-  for (const codegen::Step& s : program.steps) {
-    const codegen::KernelCode& k = program.kernels[s.kernel];
-    steps += fmt::format("{}  {}\n", k.name, to_string(s.loc));
-  }
-  write("steps.txt", steps);
+  write("steps.txt", steps_text(program, program.steps, ""));
   const codegen::CpuTarget& target = codegen::host_cpu_target();
   for (std::size_t i = 0; i < program.kernels.size(); ++i) {
     const codegen::KernelCode& k = program.kernels[i];

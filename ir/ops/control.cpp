@@ -157,6 +157,11 @@ Cost cost_scan(const Eqn& e) {
   return {.flops = once.flops * length, .bytes = once.bytes * length};
 }
 
+Lowering lower_scan(const Eqn& e) {
+  const Scan& a = e.attrs<Scan>();
+  return lowering::Scan{.consts = a.consts, .carry = a.carry, .length = a.length, .reverse = a.reverse};
+}
+
 // while: consts of the condition, consts of the body, carry -> carry.
 
 absl::StatusOr<std::vector<Type>> infer_while(const Eqn& e) {
@@ -188,6 +193,11 @@ void eval_while(const Eqn& e, std::span<const Literal> in, std::span<Literal> ou
   std::move(carry.begin(), carry.end(), out.begin());
 }
 
+Lowering lower_while(const Eqn& e) {
+  const While& a = e.attrs<While>();
+  return lowering::While{.cond_consts = a.cond_consts, .body_consts = a.body_consts, .max_trips = a.max_trips};
+}
+
 // One trip: how many there are is not known.
 Cost cost_while(const Eqn& e) {
   const Cost cond = cost_of_region(*e.regions[0]), body = cost_of_region(*e.regions[1]);
@@ -215,7 +225,7 @@ constinit const OpDef cond = {
     .num_results = -1,
     .infer = infer_cond,
     .no_jvp = Absent::by_region,
-    .lower = lower_region,
+    .lower = [](const Eqn&) -> Lowering { return lowering::Branch{}; },
     .eval = eval_cond,
     .cost = cost_cond,
 };
@@ -229,7 +239,7 @@ constinit const OpDef scan = {
     .attrs = attrs_of<Scan>(),
     .infer = infer_scan,
     .no_jvp = Absent::by_region,
-    .lower = lower_region,
+    .lower = lower_scan,
     .eval = eval_scan,
     .cost = cost_scan,
 };
@@ -242,7 +252,7 @@ constinit const OpDef while_ = {
     .attrs = attrs_of<While>(),
     .infer = infer_while,
     .no_jvp = Absent::by_region,
-    .lower = lower_region,
+    .lower = lower_while,
     .eval = eval_while,
     .cost = cost_while,
 };

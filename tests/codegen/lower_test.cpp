@@ -38,6 +38,7 @@ Literals run(const codegen::Program& p, Literals inputs) {
         case codegen::BufferRef::Space::constant:
           buffers.push_back(const_cast<std::byte*>(p.constants[r.index].data.data()));
           break;
+        case codegen::BufferRef::Space::slot: FAIL("a slot outside a loop"); break;
       }
     }
     kir::Interpreter(*p.kernels[step.kernel].kir).run(buffers.data());

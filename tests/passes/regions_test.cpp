@@ -11,6 +11,7 @@
 #include "passes/pass.h"
 #include "passes/transforms.h"
 #include "sheaf/error.h"
+#include "tests/lap.h"
 #include "tests/passes/programs.h"
 
 using namespace sheaf;
@@ -97,4 +98,26 @@ TEST_CASE("scan, cond and while under vmap equal a loop, whichever operands are 
   check_vmap(parse_function(kScan), {vec64({0.3, -0.7, 1.1}), vec64({0.2, 0.5, -0.4}), field64({4, 3})});
   check_vmap(parse_function(kCond), {Literal::scalar(i32, 1), vec64({0.3, -0.7, 1.1}), vec64({0.2, 0.5, -0.4})});
   check_vmap(parse_function(kBoundedWhile), {Literal::scalar(i32, 3), vec64({0.3, -0.7, 1.1}), vec64({0.2, 0.5, -0.4})});
+}
+
+TEST_CASE("loops and branches run as planned give the interpreter's bits, and so do their gradients") {
+  const auto check = [](const FunctionRef& f, const Literals& in) {
+    const FunctionRef gradient = value_and_grad(f, [&] {
+      Mask m;
+      for (Value p : f->params()) m.push_back(is_differentiable(p.dtype()));
+      return m;
+    }());
+    for (const FunctionRef& g : {f, gradient})
+      for (const runtime::Tier tier : {runtime::Tier::interpreted, runtime::Tier::compiled}) {
+        const Literals got = tests::run(g, in, tier), want = sheaf::tests::value_of(g, in);
+        for (std::size_t j = 0; j < want.size(); ++j)
+          for (std::int64_t i = 0; i < want[j].size(); ++i)
+            CHECK(got[j].get(i) == doctest::Approx(want[j].get(i)).epsilon(1e-12));
+      }
+  };
+  check(parse_function(kScan), {vec64({0.3, -0.7, 1.1}), vec64({0.2, 0.5, -0.4}), field64({4, 3})});
+  for (double index : {-1, 0, 1, 2})
+    check(parse_function(kCond), {Literal::scalar(i32, index), vec64({0.3, -0.7, 1.1}), vec64({0.2, 0.5, -0.4})});
+  for (double trips : {0, 1, 4, 6, 9})
+    check(parse_function(kBoundedWhile), {Literal::scalar(i32, trips), vec64({0.3, -0.7, 1.1}), vec64({0.2, 0.5, -0.4})});
 }

@@ -29,6 +29,7 @@ class GroupCompiler {
         break;
       case Schedule::row: row_template(k_, results()); break;
       case Schedule::none:
+      case Schedule::host:
       case Schedule::contract: SHEAF_CHECK(false, plan_.name + ": the plan names no template of loop nests");
     }
     return k_.finish(plan_.name);

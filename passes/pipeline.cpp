@@ -7,6 +7,7 @@
 #include "ir/check.h"
 #include "ir/verify.h"
 #include "passes/fuse.h"
+#include "passes/loops.h"
 #include "passes/memory.h"
 #include "passes/pass.h"
 #include "passes/schedule.h"
@@ -33,6 +34,7 @@ constexpr Pass kStages[] = {
     // Beyond this point there are no calls.
 
     {"fold", "elementwise work on constants is done now; it feeds the rules of simplify", fold},
+    {"loops", "work that does not change from step to step leaves its loop, and known branches are taken", loops},
     {"simplify", "local equations: fewer and simpler operations, shape changes merged", simplify},
     {"cse", "what simplify made equal becomes one", cse},
     {"dce", "what nobody reads any more goes", drop_dead},

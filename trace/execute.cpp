@@ -12,6 +12,7 @@
 #include "ir/log.h"
 #include "ir/text.h"
 #include "passes/pipeline.h"
+#include "passes/transforms.h"
 #include "runtime/cache.h"
 #include "runtime/device.h"
 #include "runtime/executable.h"
@@ -23,7 +24,7 @@ namespace {
 // The reference interpreter, for SHEAF_INTERPRET=1: slow, and right.
 class Interpreted final : public Compiled {
  public:
-  explicit Interpreted(ir::FunctionRef f) : f_(std::move(f)) {}
+  explicit Interpreted(const ir::FunctionRef& f) : f_(passes::inline_calls(f)) {}
 
   std::vector<runtime::BufferPtr> run(std::span<const runtime::BufferPtr> buffers, const std::vector<bool>&,
                                       Loc loc) const override {

@@ -2,12 +2,15 @@
 // forward mode, batching against a loop, and what of a program is kept, hoisted, dropped or computed twice.
 #include <doctest/doctest.h>
 
+#include <fmt/format.h>
+
 #include <cmath>
 
 #include "ir/eval.h"
 #include "ir/op.h"
 #include "ir/text.h"
 #include "ir/verify.h"
+#include "passes/loops.h"
 #include "passes/pass.h"
 #include "passes/transforms.h"
 #include "sheaf/error.h"
@@ -120,4 +123,91 @@ TEST_CASE("loops and branches run as planned give the interpreter's bits, and so
     check(parse_function(kCond), {Literal::scalar(i32, index), vec64({0.3, -0.7, 1.1}), vec64({0.2, 0.5, -0.4})});
   for (double trips : {0, 1, 4, 6, 9})
     check(parse_function(kBoundedWhile), {Literal::scalar(i32, trips), vec64({0.3, -0.7, 1.1}), vec64({0.2, 0.5, -0.4})});
+}
+
+namespace {
+
+int count_ops(const Function& f, const OpDef& op) {
+  int n = 0;
+  for (const Eqn* e : f.eqns()) {
+    n += e->op == &op;
+    for (const FunctionRef& r : e->regions) n += count_ops(*r, op);
+  }
+  return n;
+}
+
+void check_same_bits(const FunctionRef& a, const FunctionRef& b, const Literals& in) {
+  CHECK(verify(*b).ok());
+  const Literals want = ir::eval(*a, in), got = ir::eval(*b, in);
+  for (std::size_t j = 0; j < want.size(); ++j) CHECK(tests::same_bits(want[j], got[j]));
+}
+
+}  // namespace
+
+TEST_CASE("work on consts leaves its loop, and a carry passed on becomes a const") {
+  const Literals in = {vec64({0.3, -0.7, 1.1}), vec64({0.2, 0.5, -0.4}), field64({4, 3})};
+  const FunctionRef f = parse_function(kScan), better = loops(f);
+  check_same_bits(f, better, in);
+  for (const Eqn* e : better->eqns())
+    if (e->op == &ops::scan) CHECK(count_ops(*e->regions[0], ops::sin) == 0);
+  CHECK(count_ops(*better, ops::sin) == 1);
+
+  const FunctionRef passes_on = parse_function(R"(
+func @f(%a: f64[3], %b: f64[3]) -> f64[3], f64[3] {
+  %c: f64[3], %d: f64[3] = scan %a, %b {carry=2, length=5} (%a1: f64[3], %b1: f64[3]) {
+    %e: f64[3] = mul %a1, %b1
+    return %a1, %e
+  }
+  return %c, %d
+}
+)");
+  const FunctionRef shorter = loops(passes_on);
+  check_same_bits(passes_on, shorter, {in[0], in[1]});
+  for (const Eqn* e : shorter->eqns())
+    if (e->op == &ops::scan) CHECK(e->attrs<ops::Scan>().carry == 1);
+}
+
+TEST_CASE("an unrolled scan gives the same bits, forwards and backwards, whatever is left over") {
+  for (bool reverse : {false, true})
+    for (int length : {0, 1, 2, 5, 6})
+      for (int by : {1, 2, 3, 7}) {
+        INFO("reverse ", reverse, ", length ", length, ", unroll ", by);
+        const FunctionRef f = parse_function(fmt::format(R"(
+func @f(%w: f64[2], %k: f64[2], %x: f64[{0}, 2]) -> f64[2], f64[{0}, 2] {{
+  %c: f64[2], %y: f64[{0}, 2] = scan %w, %k, %x {{consts=1, carry=1, length={0}, reverse={1}, unroll={2}}}
+      (%w1: f64[2], %k1: f64[2], %x1: f64[2]) {{
+    %a: f64[2] = mul %w1, %k1
+    %b: f64[2] = add %a, %x1
+    %o: f64[2] = sin %b
+    return %b, %o
+  }}
+  return %c, %y
+}}
+)", length, reverse, by));
+        const Literals in = {vec64({0.3, -0.7}), vec64({0.2, 0.5}), field64({length, 2})};
+        check_same_bits(f, loops(f), in);
+        const Literals compiled = tests::run(f, in, runtime::Tier::interpreted), want = ir::eval(*f, in);
+        for (std::size_t j = 0; j < want.size(); ++j)
+          for (std::int64_t i = 0; i < want[j].size(); ++i)
+            CHECK(compiled[j].get(i) == doctest::Approx(want[j].get(i)).epsilon(1e-14));
+      }
+}
+
+TEST_CASE("a cond on a constant is its branch") {
+  const FunctionRef f = parse_function(R"(
+func @f(%x: f64[3]) -> f64[3] {
+  %y: f64[3] = cond 7:i32, %x (%a: f64[3]) {
+    %s: f64[3] = sin %a
+    return %s
+  } (%a: f64[3]) {
+    %e: f64[3] = exp %a
+    return %e
+  }
+  return %y
+}
+)");
+  const FunctionRef better = loops(f);
+  check_same_bits(f, better, {vec64({0.3, -0.7, 1.1})});
+  CHECK(count_ops(*better, ops::cond) == 0);
+  CHECK(count_ops(*better, ops::sin) == 0);
 }

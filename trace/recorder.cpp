@@ -99,20 +99,22 @@ UserLine::UserLine(Loc loc) : before_(user_line) {
 UserLine::~UserLine() { user_line = before_; }
 Loc UserLine::or_own(Loc own) { return user_line ? user_line : own; }
 
-std::vector<Array> apply_function(const ir::FunctionRef& f, std::span<const Array> inputs, Loc loc) {
+std::vector<Array> apply_function(const ir::FunctionRef& f, std::span<const Array> inputs, Loc loc,
+                                  const std::vector<bool>& weak) {
   std::vector<Array> out;
   Recorder* r = Recorder::current();
   if (!r) {
     std::vector<const Array*> pointers;
     for (const Array& x : inputs) pointers.push_back(&x);
     const CompiledPtr program = compile(f, {}, loc);
-    run(*program, pointers, {}, {}, loc, out);
+    run(*program, pointers, {}, weak, loc, out);
     return out;
   }
   ir::Values args;
   r->builder().set_loc(loc);
   for (std::size_t i = 0; i < inputs.size(); ++i) args.push_back(r->lift(inputs[i], loc, f->params()[i].dtype()));
-  for (const ir::Value v : passes::inline_into(r->builder(), *f, args)) out.push_back(r->wrap(v, false, loc));
+  const ir::Values results = passes::inline_into(r->builder(), *f, args);
+  for (std::size_t j = 0; j < results.size(); ++j) out.push_back(r->wrap(results[j], !weak.empty() && weak[j], loc));
   r->builder().set_loc(loc);
   return out;
 }

@@ -68,7 +68,9 @@ class UserLine {
   Loc before_;
 };
 
-/// Runs `f` on arrays: written into the current trace, or executed at once.
-std::vector<Array> apply_function(const ir::FunctionRef& f, std::span<const Array> inputs, Loc loc);
+/// Runs `f` on arrays: written into the current trace, or executed at once. Results are weak where `weak` says so
+/// (empty: none).
+std::vector<Array> apply_function(const ir::FunctionRef& f, std::span<const Array> inputs, Loc loc,
+                                  const std::vector<bool>& weak = {});
 
 }  // namespace sheaf

@@ -85,10 +85,11 @@ template <class F, class... A>
 using ResultOf = std::remove_cvref_t<decltype(call_with(typename ParamsOf<F>::type{}, std::declval<const F&>(), Loc{},
                                                         std::declval<A&>()...))>;
 
-/// A result's tree, to be copied and filled with leaves, and the paths of its leaves.
+/// A result's tree, to be copied and filled with leaves, the paths of its leaves, and what is static in it.
 struct Structure {
   std::shared_ptr<const void> tree;
   std::vector<std::string> paths;
+  std::string statics;
 };
 
 /// One argument, for messages: the paths of its leaves, or what it is if it has none.
@@ -122,8 +123,12 @@ class FlatCall {
 template <class R>
 std::vector<Array> flatten_result(R&& r, Structure& result) {
   using T = std::remove_cvref_t<R>;
-  std::vector<Array> leaves = tree_leaves(r);
+  Flat flat;
+  walk(r, flat);
+  std::vector<Array> leaves;
+  for (const Array* x : flat.leaves.span()) leaves.push_back(*x);
   result.paths = paths_of(r);
+  result.statics = std::move(flat.statics);
   const std::vector<Array> empty(leaves.size());
   result.tree = std::make_shared<const T>(tree_with_leaves(T(std::forward<R>(r)), empty));
   return leaves;

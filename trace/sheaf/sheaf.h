@@ -2,6 +2,7 @@
 #pragma once
 
 #include "sheaf/array.h"
+#include "sheaf/control.h"
 #include "sheaf/data.h"
 #include "sheaf/device.h"
 #include "sheaf/grad.h"

@@ -141,6 +141,16 @@ class Lowering {
       control->what = loop_of(*scan, e, operands, outputs, plan, frame.arena, arena);
     } else if (const auto* until = std::get_if<ir::lowering::While>(&lowering)) {
       control->what = loop_of(*until, e, operands, outputs, plan, frame.arena, arena);
+    } else if (const auto* check = std::get_if<ir::lowering::Check>(&lowering)) {
+      control->what = Check{.holds = operands[0], .message = check->message};
+    } else if (const auto* callback = std::get_if<ir::lowering::Callback>(&lowering)) {
+      Callback call{.name = callback->name, .slot = callback->slot, .lanes = callback->lanes, .operands = operands,
+                    .results = {}, .operand_types = e.in_types(), .result_types = {}};
+      if (callback->has_results) {
+        call.results = outputs;
+        call.result_types = body.result_types();
+      }
+      control->what = std::move(call);
     } else {
       SHEAF_CHECK(std::holds_alternative<ir::lowering::Branch>(lowering), plan.name + ": no host step");
       Branch branch{.index = operands[0], .branches = {}};

@@ -75,8 +75,20 @@ struct Branch {
   std::vector<std::vector<Step>> branches;
 };
 
+/// Ends the run with `message` unless the bool at `holds` does.
+struct Check { BufferRef holds; std::string message; };
+
+/// Calls slot `slot` of ir/callbacks.h.
+struct Callback {
+  std::string name;
+  int slot = -1;
+  std::int64_t lanes = 1;
+  std::vector<BufferRef> operands, results;
+  std::vector<ir::Type> operand_types, result_types;
+};
+
 /// What the host does around kernels.
-struct Control { std::variant<Loop, Branch> what; };
+struct Control { std::variant<Loop, Branch, Check, Callback> what; };
 
 struct Constant { ir::Type type; std::vector<std::byte> data; };
 

@@ -77,6 +77,11 @@ struct Scan { int consts = 0, carry = 0; std::int64_t length = 0; bool reverse =
 struct While { int cond_consts = 0, body_consts = 0; std::int64_t max_trips = -1; };
 struct Branch {};
 
+/// Ends the run unless the operand holds.
+struct Check { std::string message; };
+/// Calls a function of the host, once for each of `lanes` examples.
+struct Callback { std::string name; int slot = -1; std::int64_t lanes = 1; bool has_results = false; };
+
 /// The operands themselves; no kernel may be shared across it.
 struct Barrier {};
 
@@ -90,7 +95,8 @@ namespace sheaf::ir {
 using Lowering = std::variant<lowering::Map, lowering::View, lowering::Reshape, lowering::Pad, lowering::Concatenate,
                               lowering::Iota, lowering::RandomBits, lowering::Gather, lowering::UpdateSlice,
                               lowering::Scatter, lowering::Reduce, lowering::ArgReduce, lowering::Contract,
-                              lowering::Sort, lowering::Scan, lowering::While, lowering::Branch,
+                              lowering::Sort, lowering::Scan, lowering::While, lowering::Branch, lowering::Check,
+                              lowering::Callback,
                               lowering::Barrier, lowering::Region>;
 
 }  // namespace sheaf::ir

@@ -153,8 +153,7 @@ FunctionRef with_given(const Function& body, int consts, const Values& values) {
 
 // Emits the work on consts in b; the values, in the order of `invariants`.
 Values hoist(Builder& b, const FunctionRef& body, int consts, const Values& values, const Values& operands) {
-  const FunctionRef slice_of_consts = body->with_results(values)->with_params(range(0, consts));
-  return inline_into(b, *slice_of_consts, slice(operands, 0, consts));
+  return slice_into(b, *body, values, slice(operands, 0, consts));
 }
 
 Loop hoisted(Builder& b, Loop loop) {

@@ -7,6 +7,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "fmt/format.h"
+#include "ir/callbacks.h"
 #include "ir/check.h"
 #include "runtime/counters.h"
 #include "runtime/device.h"
@@ -63,17 +64,48 @@ absl::Status Executable::execute_steps(Execution& execution) const {
 
 absl::Status Executable::run_steps(std::span<const codegen::Step> steps, Addresses& at) const {
   for (const codegen::Step& step : steps) {
-    absl::Status status;
-    if (!step.control) {
-      status = run_kernel(step, at);
-    } else if (const auto* loop = std::get_if<codegen::Loop>(&step.control->what)) {
-      status = loop->length < 0 ? run_while(*loop, at) : run_scan(*loop, at);
-    } else {
-      status = run_branch(std::get<codegen::Branch>(step.control->what), at);
-    }
-    if (!status.ok()) return status;
+    if (absl::Status status = step.control ? run_control(step, at) : run_kernel(step, at); !status.ok()) return status;
   }
   return absl::OkStatus();
+}
+
+namespace {
+
+absl::Status run_check(const codegen::Check& check, Loc loc, const std::byte* holds) {
+  if (*holds != std::byte{0}) return absl::OkStatus();
+  return absl::FailedPreconditionError(fmt::format("{}: check failed: {}", to_string(loc), check.message));
+}
+
+template <class Addresses>
+absl::Status call_back(const codegen::Callback& callback, Loc loc, const Addresses& at) {
+  ir::Literals in, out;
+  for (std::size_t k = 0; k < callback.operands.size(); ++k) {
+    in.emplace_back(callback.operand_types[k]);
+    if (in[k].bytes() > 0) std::memcpy(in[k].data(), at[callback.operands[k]], in[k].bytes());
+  }
+  for (ir::Type t : callback.result_types) out.emplace_back(t);
+  const absl::Status s = ir::run_callback(callback.slot, callback.lanes, in, out);
+  if (!s.ok()) return absl::Status(s.code(), fmt::format("{}: {}: {}", to_string(loc), callback.name, std::string(s.message())));
+  for (std::size_t j = 0; j < out.size(); ++j)
+    if (out[j].bytes() > 0) std::memcpy(at[callback.results[j]], out[j].data(), out[j].bytes());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status Executable::run_control(const codegen::Step& step, Addresses& at) const {
+  struct Run {
+    const Executable& executable;
+    Loc loc;
+    Addresses& at;
+    absl::Status operator()(const codegen::Loop& loop) const {
+      return loop.length < 0 ? executable.run_while(loop, at) : executable.run_scan(loop, at);
+    }
+    absl::Status operator()(const codegen::Branch& branch) const { return executable.run_branch(branch, at); }
+    absl::Status operator()(const codegen::Check& check) const { return run_check(check, loc, at[check.holds]); }
+    absl::Status operator()(const codegen::Callback& callback) const { return call_back(callback, loc, at); }
+  };
+  return std::visit(Run{*this, step.loc, at}, step.control->what);
 }
 
 namespace {

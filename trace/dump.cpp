@@ -81,6 +81,10 @@ std::string steps_text(const codegen::Program& program, std::span<const codegen:
         text += fmt::format("{}while  {}\n", indent, loc) + steps_text(program, loop->condition, indent + "  ") + indent + "do\n";
       }
       text += steps_text(program, loop->body, indent + "  ");
+    } else if (const auto* check = std::get_if<codegen::Check>(&s.control->what)) {
+      text += fmt::format("{}check \"{}\"  {}\n", indent, check->message, loc);
+    } else if (const auto* callback = std::get_if<codegen::Callback>(&s.control->what)) {
+      text += fmt::format("{}callback {}, slot {}  {}\n", indent, callback->name, callback->slot, loc);
     } else {
       const auto& branches = std::get<codegen::Branch>(s.control->what).branches;
       for (std::size_t b = 0; b < branches.size(); ++b)

@@ -109,6 +109,18 @@ struct RandomBits {
   DType dtype = DType::u32;
 };
 
+struct Check { std::string message = {}; };
+/// `pure`: may be dropped where no result is read, and called more or less often than written.
+struct CallbackAttrs {
+  std::string name = {};
+  int slot = -1;
+  std::vector<std::string> dtypes = {};
+  std::vector<std::int64_t> ranks = {};
+  std::vector<std::int64_t> shapes = {};
+  std::int64_t lanes = 1;
+  bool pure = false;
+};
+
 /// Counts of the operands' roles; the rest are stacks.
 struct Scan { int consts = 0; int carry = 0; std::int64_t length = 0; bool reverse = false; std::int64_t unroll = 1; };
 /// Counts of the operands' roles; the rest is the carry. max_trips -1: without bound.

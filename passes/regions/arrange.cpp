@@ -46,6 +46,32 @@ FunctionRef arranged(const FunctionRef& f, const Order& params, const Order& res
   });
 }
 
+Values slice_into(Builder& b, const Function& f, const Values& wanted, const Values& args) {
+  ValueTable<char> needed(f, 0);
+  for (Value v : wanted) needed[v] = 1;
+  for (std::size_t i = f.eqns().size(); i-- > 0;) {
+    const Eqn& e = *f.eqns()[i];
+    bool is_needed = false;
+    for (Value v : e.outs()) is_needed |= needed[v] != 0;
+    if (!is_needed) continue;
+    for (Value v : e.outs()) needed[v] = 1;
+    for (Value v : e.operands) needed[v] = 1;
+  }
+  ValueTable<Value> map(f);
+  for (std::size_t i = 0; i < args.size(); ++i) map[f.params()[i]] = args[i];
+  for (const Eqn* e : f.eqns()) {
+    if (!needed[e->out()]) continue;
+    Values operands;
+    for (Value v : e->operands) operands.push_back(map[v]);
+    b.set_loc(e->loc, e->how);
+    const Values outs = b.clone(*e, std::move(operands));
+    for (int j = 0; j < e->num_out(); ++j) map[e->out(j)] = outs[j];
+  }
+  Values values;
+  for (Value v : wanted) values.push_back(map[v]);
+  return values;
+}
+
 FunctionRef with_zeros(const FunctionRef& f, const Mask& have, const Mask& want, const std::vector<Type>& types) {
   if (have == want) return f;
   Builder b(f->name());

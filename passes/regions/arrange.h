@@ -43,6 +43,9 @@ Order beside(const std::vector<int>& groups, const Mask& nonzero);
 /// Parameter i of the answer is params[i] of f, result j is results[j]; f itself where that changes nothing.
 ir::FunctionRef arranged(const ir::FunctionRef& f, const Order& params, const Order& results);
 
+/// Values of f, emitted in b with only the equations they need; args: f's parameters in b, null where not needed.
+ir::Values slice_into(ir::Builder& b, const ir::Function& f, const ir::Values& wanted, const ir::Values& args);
+
 /// f with results as `have` says, made to have those in `want` too: zeros of `types`.
 ir::FunctionRef with_zeros(const ir::FunctionRef& f, const Mask& have, const Mask& want, const std::vector<ir::Type>& types);
 

@@ -42,7 +42,7 @@ FunctionRef without_effects(const FunctionRef& f) {
   const Values params = clone_params(b, *f, Mask(f->params().size(), true));
   for (std::size_t i = 0; i < params.size(); ++i) map[f->params()[i]] = params[i];
   for (const Eqn* e : f->eqns()) {
-    if (e->num_out() == 0) continue;
+    if (e->effects != Effects::none && e->regions.empty() && e->out().dtype() == DType::token) continue;
     Values operands;
     for (Value v : e->operands) operands.push_back(map[v]);
     std::vector<FunctionRef> regions;

@@ -143,11 +143,7 @@ class SplitScan {
     const Values operands = known_operands();
     const int consts = count(r_.of_consts(known_));
     if (!hoisted.empty()) {
-      // The slice reads consts only; the other parameters are dead in it.
-      Order params;
-      for (int i = 0; i < consts; ++i) params.push_back(i);
-      const FunctionRef slice_of_consts = body_.known->with_results(hoisted)->with_params(params);
-      hoisted_ = inline_into(halves_.known_half(), *slice_of_consts, slice(operands, 0, consts));
+      hoisted_ = slice_into(halves_.known_half(), *body_.known, hoisted, slice(operands, 0, consts));
     }
     if (ys_.empty() && body_.known->effects() == Effects::none) return;
     known_outs_ = emit_scan(halves_.known_half(), body_.known->with_results(ys_), operands, r_.attrs, consts, known_carry_);

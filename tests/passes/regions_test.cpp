@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "ir/callbacks.h"
 #include "ir/eval.h"
 #include "ir/op.h"
 #include "ir/text.h"
@@ -24,6 +25,7 @@ using sheaf::tests::check_derivatives;
 using sheaf::tests::check_vmap;
 using sheaf::tests::parse_function;
 using sheaf::tests::field64;
+using sheaf::tests::value_of;
 using sheaf::tests::vec64;
 
 namespace {
@@ -210,4 +212,31 @@ func @f(%x: f64[3]) -> f64[3] {
   check_same_bits(f, better, {vec64({0.3, -0.7, 1.1})});
   CHECK(count_ops(*better, ops::cond) == 0);
   CHECK(count_ops(*better, ops::sin) == 0);
+}
+
+TEST_CASE("a callback runs once per step of a scan, in order, and once per example under vmap") {
+  std::vector<double> seen;
+  const int slot = add_callback([&](std::span<const Literal> in, std::span<Literal>) {
+    seen.push_back(in[0].get(0));
+    return absl::OkStatus();
+  });
+  const FunctionRef f = parse_function(fmt::format(R"(
+func @f(%k: f64[], %x: f64[3]) -> f64[] {{
+  %c: f64[] = scan %k, %x {{carry=1, length=3}} (%k1: f64[], %x1: f64[]) {{
+    %a: f64[] = add %k1, %x1
+    %t: token[] = callback %a {{name="print", slot={}}}
+    return %a
+  }}
+  return %c
+}}
+)", slot));
+  const Literals in = {Literal::scalar(f64, 1), vec64({10, 20, 30})};
+  tests::run(f, in, runtime::Tier::compiled);
+  CHECK(seen == std::vector<double>{11, 31, 61});
+  seen.clear();
+  value_of(value_and_grad(f, {true, true}), in);
+  CHECK(seen == std::vector<double>{11, 31, 61});
+  seen.clear();
+  tests::run(vmap(f, {0, -1}, {0}, 2), {vec64({1, 2}), in[1]}, runtime::Tier::compiled);
+  CHECK(seen == std::vector<double>{11, 12, 31, 32, 61, 62});
 }

@@ -67,8 +67,8 @@ Traced trace_body(const Loop& loop, const FlatCall& body, const std::string& sta
                              text(t.results[i]), carry_fix(carry[i], t.results[i]));
     }
     if (!wrong.empty())
-      throw TypeError(loop.loc, fmt::format("{}: the carry must leave the body with the type it enters with{}", loop.who,
-                                            wrong));
+      throw TypeError(loop.loc,
+                      fmt::format("{}: the carry must leave the body with the type it enters with{}", loop.who, wrong));
     if (next == carry) return t;
     carry = std::move(next);
   }
@@ -76,15 +76,17 @@ Traced trace_body(const Loop& loop, const FlatCall& body, const std::string& sta
 
 // ---- scan ----
 
-std::int64_t scan_length(const std::string& who, const FlatCall& body, const ScanOptions& options, std::span<const LeafType> xs, Loc loc) {
+std::int64_t scan_length(const std::string& who, const FlatCall& body, const ScanOptions& options,
+                         std::span<const LeafType> xs, Loc loc) {
   const std::vector<std::string> paths = body.arguments()[1].paths;
   std::optional<std::int64_t> length = options.length;
-  if (length && *length < 0) throw ShapeError(loc, fmt::format("{}: the length must not be negative, and is {}", who, *length));
+  if (length && *length < 0)
+    throw ShapeError(loc, fmt::format("{}: the length must not be negative, and is {}", who, *length));
   bool differ = false;
   for (std::size_t i = 0; i < xs.size(); ++i) {
     if (xs[i].type.rank() == 0)
-      throw ShapeError(loc, fmt::format("{}: {} is {} and has no axis 0 to go along", who, leaf_name(paths[i], "xs"),
-                                        text(xs[i])));
+      throw ShapeError(
+          loc, fmt::format("{}: {} is {} and has no axis 0 to go along", who, leaf_name(paths[i], "xs"), text(xs[i])));
     const std::int64_t n = xs[i].type.dims()[0];
     differ |= length && *length != n;
     length = length.value_or(n);
@@ -128,7 +130,8 @@ std::vector<Array> scan(const char* who, const FlatCall& body, const std::string
   std::vector<LeafType> carry(types.begin(), types.begin() + carries);
   const std::vector<LeafType> xs(types.begin() + carries, types.end());
   const std::int64_t length = scan_length(who, body, options, xs, loc);
-  if (options.unroll < 1) throw TypeError(loc, fmt::format("scan: unroll must be at least 1, and is {}", options.unroll));
+  if (options.unroll < 1)
+    throw TypeError(loc, fmt::format("scan: unroll must be at least 1, and is {}", options.unroll));
   std::vector<LeafType> rows = xs;
   for (LeafType& t : rows) t.type = t.type.with_dims(Shape(t.type.dims().begin() + 1, t.type.dims().end()));
 
@@ -157,12 +160,12 @@ std::vector<Array> while_loop(const char* who, const FlatCall& condition, const 
     throw TypeError(loc, fmt::format("while_loop: max_trips must not be negative, and is {}", *options.max_trips));
   std::vector<LeafType> carry = leaf_types(body);
   Traced step = trace_body({who, loc, {"carry"}}, body, carry_statics, carry, {}, false);
-  const Traced test = trace_call(
-      condition, {.what = who, .name = who, .args = {"carry"}, .loc = loc}, carry);
+  const Traced test = trace_call(condition, {.what = who, .name = who, .args = {"carry"}, .loc = loc}, carry);
   const ir::Type held = test.results[0].type;
   if (held != ir::Type(bool_, {}))
-    throw TypeError(loc, fmt::format("while_loop: the condition must return a bool scalar, not {}{}", ir::to_string(held),
-                                     is_bool(held.dtype()) ? "; reduce it with any() or all()" : ""));
+    throw TypeError(loc,
+                    fmt::format("while_loop: the condition must return a bool scalar, not {}{}", ir::to_string(held),
+                                is_bool(held.dtype()) ? "; reduce it with any() or all()" : ""));
   const Traced *const tests[] = {&test}, *const steps[] = {&step};
   const Captures of_test(tests), of_step(steps);
   const ir::ops::While attrs{.cond_consts = static_cast<int>(of_test.arrays().size()),
@@ -212,7 +215,9 @@ void check_which(bool is_cond, const Operand& which, std::size_t branches, Loc l
   if (is_cond && is_number) return;
   if (which.rank() == 0 && (is_cond ? is_bool(which.dtype()) : is_int(which.dtype()))) return;
   const char* fix = "";
-  if (is_cond) fix = is_bool(which.dtype()) ? "; choose per element with where(), or reduce it with any() or all()" : "; compare it";
+  if (is_cond)
+    fix =
+        is_bool(which.dtype()) ? "; choose per element with where(), or reduce it with any() or all()" : "; compare it";
   throw TypeError(loc, fmt::format("{}: the {} must be {} scalar, not {}{}", who, is_cond ? "predicate" : "index",
                                    is_cond ? "a bool" : "an integer", given, fix));
 }
@@ -222,13 +227,14 @@ void check_branch_trees(bool is_cond, std::span<const Traced> traced, Loc loc) {
   for (std::size_t k = 1; k < traced.size(); ++k) {
     const Structure &a = traced[0].structure, &b = traced[k].structure;
     if (a.paths != b.paths)
-      throw TypeError(loc, fmt::format("{}: the branches must return the same tree\n  {} returns {}\n  {} returns {}", who,
-                                       branch_name(is_cond, 0), list_of(a.paths), branch_name(is_cond, k),
-                                       list_of(b.paths)));
+      throw TypeError(
+          loc, fmt::format("{}: the branches must return the same tree\n  {} returns {}\n  {} returns {}", who,
+                           branch_name(is_cond, 0), list_of(a.paths), branch_name(is_cond, k), list_of(b.paths)));
     if (a.statics != b.statics)
-      throw TypeError(loc, fmt::format("{}: the branches must return the same tree; numbers, texts or sizes differ between "
-                                       "{} and {}, which are static: return Arrays",
-                                       who, branch_name(is_cond, 0), branch_name(is_cond, k)));
+      throw TypeError(loc,
+                      fmt::format("{}: the branches must return the same tree; numbers, texts or sizes differ between "
+                                  "{} and {}, which are static: return Arrays",
+                                  who, branch_name(is_cond, 0), branch_name(is_cond, k)));
   }
 }
 

@@ -84,7 +84,8 @@ bool has_precise_number(const detail::FlatCall& call) {
   for (const Array* x : call.leaves()) {
     const ArrayNode& node = node_of(*x, call.loc());
     const bool is_traced_f64 = node.kind == ArrayNode::Kind::traced && node.value.dtype() == f64;
-    if (node.is_weak && node.type.dtype() == f32 && (node.kind == ArrayNode::Kind::number || is_traced_f64)) return true;
+    if (node.is_weak && node.type.dtype() == f32 && (node.kind == ArrayNode::Kind::number || is_traced_f64))
+      return true;
   }
   return false;
 }

@@ -1,6 +1,6 @@
-// What the ops with regions share when a user's functions become their regions: captures are operands, the same list for
-// all regions of an op, and C++ numbers take the dtype of what they stand beside. Invariant: the functions given to an op
-// agree in their parameters and results, because every disagreement has been an error of the user's before.
+// What the ops with regions share when a user's functions become their regions: captures are operands, the same list
+// for all regions of an op, and C++ numbers take the dtype of what they stand beside. Invariant: the functions given to
+// an op agree in their parameters and results, because every disagreement has been an error of the user's before.
 #pragma once
 
 #include <absl/container/flat_hash_map.h>

@@ -72,6 +72,7 @@ class ReshapeFactors {
   Factors run() {
     if (num_elements(from_) == 0) return whole();
     while (true) {
+      if (left_in_ == 1 && left_out_ == 1) share_ones();
       next(from_, i_, left_in_, in_);
       next(to_, j_, left_out_, out_);
       if (left_in_ == 1 && left_out_ == 1) break;
@@ -90,6 +91,13 @@ class ReshapeFactors {
   }
 
  private:
+  // Dims of 1 that both shapes have next pass through: a batch of one example is such a dim.
+  void share_ones() {
+    while (i_ + 1 < static_cast<int>(from_.size()) && j_ + 1 < static_cast<int>(to_.size()) && from_[i_ + 1] == 1 &&
+           to_[j_ + 1] == 1)
+      in_[++i_] = out_[++j_] = {r_.add(1)};
+  }
+
   // Moves to the next dim larger than 1 when the last is used up; dims of 1 get a factor of their own.
   void next(const Shape& dims, int& at, std::int64_t& left, TensorFactors& factors) {
     while (left == 1 && at + 1 < static_cast<int>(dims.size())) {

@@ -1,6 +1,6 @@
-// Loops and branches over traced values: scan, while_loop, fori_loop, map, cond and switch_. Bodies are ordinary lambdas
-// over trees; what they capture becomes an operand of the loop. They work inside and outside jit, grad and vmap; outside,
-// each is a program of its own, compiled and cached.
+// Loops and branches over traced values: scan, while_loop, fori_loop, map, cond and switch_. Bodies are ordinary
+// lambdas over trees; what they capture becomes an operand of the loop. They work inside and outside jit, grad and
+// vmap; outside, each is a program of its own, compiled and cached.
 #pragma once
 
 #include "sheaf/call.h"
@@ -146,7 +146,8 @@ auto scan_as(const char* who, const F& f, const Init& init, const Xs& xs, const 
 }
 
 template <class C, class B, class Init>
-auto while_as(const char* who, const C& condition, const B& body, const Init& init, const WhileOptions& options, Loc loc) {
+auto while_as(const char* who, const C& condition, const B& body, const Init& init, const WhileOptions& options,
+              Loc loc) {
   using Carry = std::tuple_element_t<0, TreeArgsOf<B, Init>>;
   static_assert(std::same_as<Tree<ResultOf<C, Carry>>, Array>, "while_loop: the condition returns a bool");
   const auto test = [&condition, loc](Carry carry) { return Array(call_user(condition, loc, carry)); };
@@ -159,6 +160,17 @@ auto while_as(const char* who, const C& condition, const B& body, const Init& in
   return rebuild<Carry>(structure, leaves);
 }
 
+/// f as a program of its own: written into the current trace, or run at once.
+std::vector<Array> run_program(const char* who, const FlatCall& f, Structure& result);
+
+template <class G, class... A>
+auto as_program(const char* who, const G& g, Loc loc, const A&... args) {
+  const CallOf<G, A...> call(g, loc, args...);
+  Structure structure;
+  const std::vector<Array> leaves = run_program(who, call, structure);
+  return rebuild<typename CallOf<G, A...>::Result>(structure, leaves);
+}
+
 template <class Carry>
 struct Counted {
   Array i;
@@ -167,9 +179,9 @@ struct Counted {
 
 }  // namespace detail
 
-/// A loop over the rows of xs: f(carry, x) -> (next carry, y). Gives the last carry and the ys, stacked along a new axis
-/// 0. xs and y may be `none`, any tree otherwise. Differentiable both ways; the carry keeps its tree and types, but that a
-/// C++ number takes the dtype f gives it.
+/// A loop over the rows of xs: f(carry, x) -> (next carry, y). Gives the last carry and the ys, stacked along a new
+/// axis 0. xs and y may be `none`, any tree otherwise. Differentiable both ways; the carry keeps its tree and types,
+/// but that a C++ number takes the dtype f gives it.
 template <class F, class Init, class Xs>
 auto scan(F f, const Init& init, const Xs& xs, const ScanOptions& options = {}, Loc loc = Loc::current()) {
   return detail::scan_as("scan", f, init, xs, options, loc);
@@ -214,8 +226,8 @@ auto fori_loop(Operand low, Operand high, F f, const Init& init, Loc loc = Loc::
   return detail::while_as("fori_loop", below, next, start, {}, loc).carry;
 }
 
-/// if_true(operands...) where the bool scalar `predicate` holds, else if_false(operands...); only one is run, but under a
-/// vmap that maps the predicate, where both are and each example takes its own. The branches return equal trees.
+/// if_true(operands...) where the bool scalar `predicate` holds, else if_false(operands...); only one is run, but under
+/// a vmap that maps the predicate, where both are and each example takes its own. The branches return equal trees.
 template <class T, class E, class... A>
 auto cond(const Operand& predicate, T if_true, E if_false, const A&... operands) {
   const detail::TreeArgsOf<typename detail::FirstTyped<T, E>::type, A...> args(operands...);
@@ -237,6 +249,35 @@ auto switch_(const Operand& index, const std::vector<F>& branches, const A&... o
   std::vector<std::unique_ptr<detail::FlatCall>> calls;
   for (const detail::Branch<F>& b : wrapped) calls.push_back(detail::branch_call(b, args));
   return detail::branch_of<typename detail::BranchResult<F, decltype(args)>::type>(false, index, calls);
+}
+
+struct AssociativeScanOptions {
+  int axis = 0;
+  bool reverse = false;
+};
+
+namespace detail {
+
+using Combine = std::function<std::vector<Array>(std::span<const Array>, std::span<const Array>)>;
+std::vector<Array> associative_scan(const Combine& combine, std::vector<Array> leaves,
+                                    const std::vector<std::string>& paths, const AssociativeScanOptions& options,
+                                    Loc loc);
+
+}  // namespace detail
+
+/// All prefixes of `tree` along an axis, combined by an associative f(a, b) that works on many elements at once:
+/// log2(length) levels of f instead of a loop.
+template <class F, class T>
+T associative_scan(F f, const T& tree, const AssociativeScanOptions& options = {}, Loc loc = Loc::current()) {
+  using namespace detail;
+  const auto all = [&](T t) {
+    const auto combine = [&](std::span<const Array> a, std::span<const Array> b) {
+      T left = tree_with_leaves(t, a), right = tree_with_leaves(t, b);
+      return tree_leaves(T(call_user(f, loc, left, right)));
+    };
+    return tree_with_leaves(t, detail::associative_scan(combine, tree_leaves(t), paths_of(t), options, loc));
+  };
+  return as_program("associative_scan", all, loc, tree);
 }
 
 }  // namespace sheaf

@@ -3,9 +3,11 @@
 
 #include "sheaf/array.h"
 #include "sheaf/control.h"
+#include "sheaf/custom.h"
 #include "sheaf/data.h"
 #include "sheaf/device.h"
 #include "sheaf/grad.h"
+#include "sheaf/jacobian.h"
 #include "sheaf/jit.h"
 #include "sheaf/loader.h"
 #include "sheaf/nn.h"

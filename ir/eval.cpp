@@ -7,11 +7,22 @@
 
 namespace sheaf::ir {
 
+namespace {
+
+thread_local EvalObserver* observer = nullptr;
+
+}  // namespace
+
+Observed::Observed(EvalObserver& o) : outer_(observer) { observer = &o; }
+Observed::~Observed() { observer = outer_; }
+EvalObserver* Observed::current() { return observer; }
+
 Literals eval(const Eqn& e, std::span<const Literal> inputs) {
   SHEAF_CHECK(e.op->eval, std::string(e.op->name) + " has no reference");
   Literals out;
   for (Value v : e.outs()) out.emplace_back(v.type());
   e.op->eval(e, inputs, out);
+  if (observer) observer->equation(e, inputs, out);
   return out;
 }
 

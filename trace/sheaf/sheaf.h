@@ -5,6 +5,7 @@
 #include "sheaf/control.h"
 #include "sheaf/custom.h"
 #include "sheaf/data.h"
+#include "sheaf/debug.h"
 #include "sheaf/device.h"
 #include "sheaf/grad.h"
 #include "sheaf/jacobian.h"

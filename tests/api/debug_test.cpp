@@ -1,0 +1,91 @@
+// Prints, checks, host functions and the NaN finder: what users look into running programs with.
+#include <doctest/doctest.h>
+
+#include "sheaf/sheaf.h"
+
+using namespace sheaf;
+
+namespace {
+
+struct Captured {
+  Captured() {
+    set_debug_output([this](std::string_view line) { lines.emplace_back(line); });
+  }
+  ~Captured() { set_debug_output(nullptr); }
+  std::vector<std::string> lines;
+};
+
+template <class F>
+std::string message_of(F f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "nothing was thrown";
+}
+
+}  // namespace
+
+TEST_CASE("debug_print prints each time the program gets there: eagerly, under jit, in a scan, and per example under vmap") {
+  Captured out;
+  debug_print("x = {}", Array(2.0f));
+  const auto f = jit([](Array x) {
+    debug_print("x = {}, twice {}", x, 2.0f * x);
+    return x + 1.0f;
+  });
+  f(Array(1.0f)).item<float>();
+  f(Array(3.0f)).item<float>();
+  const auto loop = jit([](Array x) {
+    return scan([](Array c, Array r) { debug_print("{}", c); return std::pair{c + r, none}; }, x, arange(3, f32)).first;
+  });
+  loop(Array(10.0f)).item<float>();
+  const auto batch = jit([](Array x) { return vmap([](Array y) { debug_print("[{}]", y); return 2.0f * y; })(x); });
+  batch(arange(2, f32)).to_vector<float>();
+  CHECK(out.lines == std::vector<std::string>{"x = 2.", "x = 1., twice 2.", "x = 3., twice 6.", "10.", "10.", "11.", "[0.]", "[1.]"});
+}
+
+TEST_CASE("debug_print's format and arrays must agree") {
+  CHECK(message_of([] { debug_print("{} and {}", Array(1.0f)); }) ==
+        "debug_test.cpp:50: debug_print: the format \"{} and {}\" has 2 {}, and 1 arrays are given");
+}
+
+TEST_CASE("check ends the run that breaks it, with its message and line, and no other") {
+  const auto f = jit([](Array x) {
+    check(x > 0.0f, "x must be positive");
+    return sqrt(x);
+  });
+  CHECK(f(Array(4.0f)).item<float>() == 2);
+  CHECK(message_of([&] { f(Array(-1.0f)).item<float>(); }).find("debug_test.cpp:55: check failed: x must be positive") !=
+        std::string::npos);
+  CHECK(f(Array(9.0f)).item<float>() == 3);
+  CHECK(message_of([] { check(Array(1.0f) > 2.0f, "one is less"); }) == "debug_test.cpp:62: check failed: one is less");
+  CHECK(message_of([] { check(Array(1.0f), "no bool"); }) == "debug_test.cpp:63: check: takes a bool scalar\n  operand: f32[]   (made at debug_test.cpp:63)");
+  const auto all = vmap([](Array x) { check(x < 3.0f, "too large"); return x; });
+  CHECK_NOTHROW(jit(all)(arange(3, f32)).to_vector<float>());
+  CHECK_THROWS_AS(jit(all)(arange(4, f32)).to_vector<float>(), RuntimeError);
+}
+
+TEST_CASE("a host function computes on the host, under jit and vmap, and what it throws ends the run") {
+  const HostFunction twice("twice", [](std::span<const HostTensor> in, std::span<const HostTensor> out) {
+    for (std::size_t i = 0; i < in[0].as<float>().size(); ++i) out[0].as<float>()[i] = 2 * in[0].as<float>()[i];
+  }, {.pure = true});
+  const auto f = [&](Array x) { return twice({x}, {x})[0]; };
+  CHECK(f(arange(3, f32)).to_vector<float>() == std::vector<float>{0, 2, 4});
+  CHECK(jit(f)(arange(3, f32)).to_vector<float>() == std::vector<float>{0, 2, 4});
+  CHECK(jit(vmap(f))(arange(3, f32)).to_vector<float>() == std::vector<float>{0, 2, 4});
+  const HostFunction fails("reader", [](auto, auto) { throw std::runtime_error("no such file"); });
+  CHECK(message_of([&] { jit([&](Array x) { return fails({x}, {x})[0]; })(Array(1.0f)).item<float>(); })
+            .find("debug_test.cpp:79: reader: no such file") != std::string::npos);
+}
+
+TEST_CASE("find_nan names the equation a NaN comes from, its operands' ranges, and the step of the loop") {
+  const auto fine = [](Array x) { return log(x); };
+  CHECK(find_nan(fine, arange(1, 4, 1, f32)).empty());
+  CHECK(find_nan(fine, Array(-1.0f)) == "debug_test.cpp:83: log gives NaN at []\n  operand 0: f32[] in [-1, -1]");
+  const auto loop = [](Array x) {
+    return scan([](Array c, Array) { return std::pair{sqrt(c) - 1.0f, none}; }, x, arange(3)).first;
+  };
+  CHECK(find_nan(loop, Array(2.0f)) ==
+        "debug_test.cpp:87: sqrt gives NaN at [] in step 2 of the scan at debug_test.cpp:87\n  operand 0: f32[] in [-0.356406, -0.356406]");
+}

@@ -1,10 +1,9 @@
-// Printing and parsing of single attribute values.
+// Printing and parsing of single attribute values. Invariant: what is printed parses to an equal value.
 #include "ir/attrs.h"
 
 #include <fmt/format.h>
 
 #include <cmath>
-#include <cstdlib>
 
 namespace sheaf::ir::attr_text {
 
@@ -42,11 +41,6 @@ absl::Status parse_ints(std::string_view field, const AttrText& text, std::vecto
   return absl::OkStatus();
 }
 
-absl::Status parse_double(std::string_view field, const AttrText& text, double& out) {
-  char* end = nullptr;
-  out = std::strtod(text.word.c_str(), &end);
-  if (text.is_list || text.word.empty() || *end != 0) return bad(field, text, "a number");
-  return absl::OkStatus();
-}
+std::string one_of(std::span<const std::string_view> words) { return fmt::format("one of {}", fmt::join(words, ", ")); }
 
 }  // namespace sheaf::ir::attr_text

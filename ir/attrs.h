@@ -91,7 +91,8 @@ std::string quote(std::string_view s);
 std::string print_double(double v);
 absl::Status bad(std::string_view field, const AttrText& text, std::string_view wanted);
 absl::Status parse_ints(std::string_view field, const AttrText& text, std::vector<std::int64_t>& out);
-absl::Status parse_double(std::string_view field, const AttrText& text, double& out);
+/// "one of add, set, min".
+std::string one_of(std::span<const std::string_view> words);
 
 template <class T>
 std::string print_value(const T& v) {
@@ -100,7 +101,6 @@ std::string print_value(const T& v) {
   else if constexpr (std::same_as<T, DType>) { return std::string(name(v)); }
   else if constexpr (std::is_enum_v<T>) { return std::string(enum_words<T>[static_cast<std::size_t>(v)]); }
   else if constexpr (std::is_integral_v<T>) { return std::to_string(v); }
-  else if constexpr (std::same_as<T, double>) { return print_double(v); }
   else if constexpr (std::same_as<T, std::vector<std::string>>) {
     std::string s = "[";
     for (std::size_t i = 0; i < v.size(); ++i) s += (i ? ", " : "") + quote(v[i]);
@@ -122,17 +122,18 @@ absl::Status parse_value(std::string_view field, const AttrText& text, T& v) {
   } else if constexpr (std::is_enum_v<T>) {
     for (std::size_t i = 0; i < enum_words<T>.size(); ++i)
       if (enum_words<T>[i] == text.word) { v = static_cast<T>(i); return absl::OkStatus(); }
-    return bad(field, text, "one of its words");
+    return bad(field, text, one_of(enum_words<T>));
   } else if constexpr (std::is_integral_v<T>) {
     const char* end = text.word.data() + text.word.size();
     if (auto [p, ec] = std::from_chars(text.word.data(), end, v); ec != std::errc() || p != end)
       return bad(field, text, "an integer");
-  } else if constexpr (std::same_as<T, double>) {
-    return parse_double(field, text, v);
   } else if constexpr (std::same_as<T, std::vector<std::string>>) {
     if (!text.is_list) return bad(field, text, "a list of strings");
     v.clear();
-    for (const AttrText& item : text.items) v.push_back(item.word);
+    for (const AttrText& item : text.items) {
+      if (item.is_list) return bad(field, item, "a list of strings");
+      v.push_back(item.word);
+    }
   } else {
     if (text.is_list) return bad(field, text, "a string");
     v = text.word;

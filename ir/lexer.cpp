@@ -1,4 +1,5 @@
-// Splitting the IR text. A word may hold dots (field paths); a number may carry a sign and an exponent.
+// Splitting the IR text. A word may hold dots (field paths); a number may carry a sign and an exponent. Invariant: every
+// token knows its place in the source, so that every error can point at it.
 #include "ir/lexer.h"
 
 #include <fmt/format.h>
@@ -9,8 +10,7 @@ namespace sheaf::ir {
 
 absl::Status error_at(std::string_view source, std::size_t at, const std::string& what) {
   at = std::min(at, source.size());
-  const std::size_t begin = source.rfind('\n', at ? at - 1 : 0);
-  const std::size_t line_begin = at == 0 || begin == std::string_view::npos || begin >= at ? 0 : begin + 1;
+  const std::size_t line_begin = source.substr(0, at).rfind('\n') + 1;  // 0 on the first line: npos + 1
   const std::size_t line_end = std::min(source.find('\n', at), source.size());
   std::size_t line = 1;
   for (std::size_t i = 0; i < line_begin; ++i) line += source[i] == '\n';
@@ -20,9 +20,10 @@ absl::Status error_at(std::string_view source, std::size_t at, const std::string
                                                 std::string(column - 1, ' ')));
 }
 
+bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.'; }
+
 namespace {
 
-bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.'; }
 bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
 
 std::size_t end_of_number(std::string_view s, std::size_t i) {

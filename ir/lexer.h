@@ -15,6 +15,9 @@ struct Token {
   std::size_t at = 0;  // offset in the source
 };
 
+/// Whether a word may hold c: letters, digits, `_`, and the dots of field paths.
+bool is_word(char c);
+
 /// All tokens, closed by one of kind `end`. Comments (`// ...`) and blanks separate. Error: "line:column: what" and a caret.
 absl::StatusOr<std::vector<Token>> tokenize(std::string_view source);
 

@@ -18,9 +18,9 @@ constexpr Op kAllOps[] = {
 absl::Status check_operands(const Eqn& e) {
   const OpDef& op = *e.op;
   if (op.arity >= 0 && e.num_in() != op.arity)
-    return absl::InvalidArgumentError(fmt::format("takes {} operands, not {}", op.arity, e.num_in()));
-  if (e.num_in() == 0 && !op.dtypes && !op.infer)  // the result's dtype is operand 0's
-    return absl::InvalidArgumentError("needs at least one operand");
+    return absl::InvalidArgumentError(
+        fmt::format("takes {} operand{}, not {}", op.arity, op.arity == 1 ? "" : "s", e.num_in()));
+  if (e.num_in() == 0 && op.arity != 0 && !op.infer) return absl::InvalidArgumentError("needs at least one operand");
   for (int k = 0; k < e.num_in(); ++k) {
     if (!contains(op.types, e.in(k).dtype()))
       return absl::InvalidArgumentError(
@@ -30,6 +30,24 @@ absl::Status check_operands(const Eqn& e) {
                                                     to_string(e.in(0).type()), k, to_string(e.in(k).type())));
   }
   return absl::OkStatus();
+}
+
+// Dtypes by the op's own rule, dims read off its factors.
+absl::StatusOr<std::vector<Type>> infer_by_factors(const Eqn& e) {
+  const OpDef& op = *e.op;
+  std::vector<DType> dtypes;
+  if (op.dtypes) {
+    absl::StatusOr<std::vector<DType>> given = op.dtypes(e);
+    if (!given.ok()) return given.status();
+    dtypes = *std::move(given);
+  } else {
+    dtypes.assign(op.num_results, e.in(0).dtype());
+  }
+  absl::StatusOr<Factors> f = op.factors(e);
+  if (!f.ok()) return f.status();
+  std::vector<Type> types;
+  for (std::size_t j = 0; j < dtypes.size(); ++j) types.emplace_back(dtypes[j], f->dims(f->out[j]));
+  return types;
 }
 
 }  // namespace
@@ -57,21 +75,12 @@ std::string_view name(Dtypes set) {
 }
 
 absl::StatusOr<std::vector<Type>> infer(const Eqn& e) {
-  const OpDef& op = *e.op;
   if (absl::Status s = check_operands(e); !s.ok()) return s;
-  if (op.infer) return op.infer(e);
-  std::vector<DType> dtypes;
-  if (op.dtypes) {
-    absl::StatusOr<std::vector<DType>> given = op.dtypes(e);
-    if (!given.ok()) return given.status();
-    dtypes = *std::move(given);
-  } else {
-    dtypes.assign(op.num_results, e.in(0).dtype());
-  }
-  absl::StatusOr<Factors> f = op.factors(e);
-  if (!f.ok()) return f.status();
-  std::vector<Type> types;
-  for (std::size_t j = 0; j < dtypes.size(); ++j) types.emplace_back(dtypes[j], f->dims(f->out[j]));
+  absl::StatusOr<std::vector<Type>> types = e.op->infer ? e.op->infer(e) : infer_by_factors(e);
+  if (!types.ok()) return types;
+  for (Type t : *types)
+    if (t.num_elements() >= kMaxElements)
+      return absl::InvalidArgumentError(fmt::format("a result {} has too many elements", to_string(t)));
   return types;
 }
 

@@ -5,6 +5,7 @@
 
 #include <charconv>
 #include <cstdlib>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -42,8 +43,9 @@ class Parser {
     find_functions();
     while (!at_end()) {
       if (peek("mesh")) { m.meshes.push_back(mesh()); continue; }
-      if (!peek("func")) fail("expected 'func' or 'mesh'");
-      const std::string name = tokens_[pos_ + 2].text;
+      if (!accept("func")) fail("expected 'func' or 'mesh'");
+      eat("@");
+      const std::string name = word("a function name");
       m.functions.push_back(function(name));
       pos_ = functions_.at(name).end;
     }
@@ -64,7 +66,8 @@ class Parser {
       if (!accept(",")) break;
     }
     eat("]");
-    while (peek("{") && tokens_[pos_ + 2].text == "@") annotation(t);
+    if (num_elements(t.dims) >= kMaxElements) fail(sheaf::to_string(t.dims) + " has too many elements", pos_ - 1);
+    while (peek("{") && ahead(2).text == "@") annotation(t);
     if (peek("<")) {
       eat("<");
       eat("host");
@@ -112,6 +115,7 @@ class Parser {
   struct Named { std::size_t begin = 0, end = 0; FunctionRef function; bool open = false; };
 
   const Token& token() const { return tokens_[pos_]; }
+  const Token& ahead(std::size_t n) const { return tokens_[std::min(pos_ + n, tokens_.size() - 1)]; }
   bool peek(std::string_view text) const { return token().text == text && token().kind != Token::Kind::string; }
   bool peek_kind(Token::Kind kind) const { return token().kind == kind; }
   bool accept(std::string_view text) { return peek(text) && ++pos_; }
@@ -148,7 +152,7 @@ class Parser {
   Module::MeshDef mesh() {
     eat("mesh");
     eat("@");
-    Module::MeshDef m{.name = word("a name"), .axes = {}};
+    Module::MeshDef m{.name = word("a mesh name"), .axes = {}};
     eat("=");
     eat("[");
     while (!peek("]")) {
@@ -273,7 +277,7 @@ class Parser {
 
   bool starts_operand() const {
     if (peek_kind(Token::Kind::value) || peek_kind(Token::Kind::number)) return true;
-    return peek_kind(Token::Kind::word) && (tokens_[pos_ + 1].text == ":" || peek("bits"));
+    return peek_kind(Token::Kind::word) && (ahead(1).text == ":" || peek("bits"));
   }
 
   Value operand(Builder& b, const Scope& scope) {
@@ -304,19 +308,25 @@ class Parser {
     return back == text || "+" + back == text;
   }
 
+  // False where the text is no number of the literal's dtype, or would lose bits in it.
   static bool literal(const std::string& text, Literal& value) {
-    char* end = nullptr;
     const DType t = value.dtype();
+    if (is_complex(t) || t == DType::token) return false;
     if (text == "true" || text == "false") {
       value.set_bits(0, text == "true");
       return is_bool(t);
     }
-    if (text.starts_with("0x")) value.set_bits(0, std::strtoull(text.c_str(), &end, 16));
-    else if (is_unsigned_int(t)) value.set_bits(0, std::strtoull(text.c_str(), &end, 10));
+    if (text.starts_with("0x")) {
+      std::uint64_t bits = 0;
+      const auto [p, ec] = std::from_chars(text.data() + 2, text.data() + text.size(), bits, 16);
+      value.set_bits(0, bits);
+      return ec == std::errc() && p == text.data() + text.size() && value.bits(0) == bits;
+    }
+    char* end = nullptr;
+    if (is_unsigned_int(t)) value.set_bits(0, std::strtoull(text.c_str(), &end, 10));
     else if (is_int(t)) value.set_int(0, std::strtoll(text.c_str(), &end, 10));
     else value.set(0, std::strtod(text.c_str(), &end));
-    if (is_int(t) && !text.starts_with("0x") && !holds(value, text)) return false;
-    return *end == 0;
+    return *end == 0 && (!is_int(t) || holds(value, text));
   }
 
   std::shared_ptr<const void> attrs(Op op) {
@@ -381,11 +391,12 @@ class Parser {
     std::string file;
     while (tokens_[pos_].text != ":" && !at_end()) file += tokens_[pos_++].text;
     eat(":");
-    const int line = static_cast<int>(integer());
+    const std::int64_t line = integer();
+    if (line < 0 || line > std::numeric_limits<int>::max()) fail("expected a line number", pos_ - 1);
     const char* how = "";
     while (accept(",")) how = extend_how(how, word("a transform").c_str());
     eat(")");
-    b.set_loc({intern_file(file), line}, how);
+    b.set_loc({intern_file(file), static_cast<int>(line)}, how);
   }
 
   std::string_view source_;

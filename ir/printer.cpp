@@ -4,8 +4,10 @@
 #include <absl/container/flat_hash_set.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
+#include "ir/lexer.h"
 #include "ir/op.h"
 #include "ir/ops/attrs.h"
 #include "ir/text.h"
@@ -39,6 +41,14 @@ std::string number_text(const Literal& v) {
     }
   }
   return s + ":" + std::string(name(t));
+}
+
+// "mlp.cpp:9"; a file name that is not one word of the grammar is quoted.
+std::string loc_text(Loc loc) {
+  const std::string place = to_string(loc);
+  const std::size_t colon = place.rfind(':');
+  const std::string file = place.substr(0, colon);
+  return std::all_of(file.begin(), file.end(), is_word) ? place : attr_text::quote(file) + place.substr(colon);
 }
 
 bool prints_in_place(const Eqn& e) {
@@ -97,7 +107,7 @@ class Printer {
 
   static std::string clean(const std::string& name) {
     std::string s;
-    for (char c : name) s += std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.' ? c : '_';
+    for (char c : name) s += is_word(c) ? c : '_';
     return s.empty() || std::isdigit(static_cast<unsigned char>(s[0])) ? "_" + s : s;
   }
 
@@ -157,7 +167,7 @@ class Printer {
         text_ += " " + params(*r, inner) + " {\n";
         body(*r, inner, indent);
       }
-    if (options_.locs && e.loc) text_ += "  loc(" + to_string(e.loc) + (*e.how ? std::string(", ") + e.how : "") + ")";
+    if (options_.locs && e.loc) text_ += "  loc(" + loc_text(e.loc) + (*e.how ? std::string(", ") + e.how : "") + ")";
     text_ += "\n";
   }
 

@@ -13,7 +13,10 @@ namespace sheaf {
 
 std::int64_t num_elements(const Shape& shape) {
   std::int64_t n = 1;
-  for (std::int64_t d : shape) n *= d;
+  for (std::int64_t d : shape) {
+    if (d == 0) return 0;
+    if (__builtin_mul_overflow(n, d, &n) || n > kMaxElements) n = kMaxElements;
+  }
   return n;
 }
 

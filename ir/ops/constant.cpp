@@ -22,8 +22,7 @@ absl::StatusOr<Factors> constant_factors(const Eqn& e) {
 absl::StatusOr<Factors> iota_factors(const Eqn& e) {
   const Iota& a = e.attrs<Iota>();
   if (absl::Status s = check_shape(a.shape); !s.ok()) return s;
-  if (a.dim.size() != 1) return absl::InvalidArgumentError("dim must be one dim");
-  if (absl::Status s = check_dims("dim", a.dim, static_cast<int>(a.shape.size())); !s.ok()) return s;
+  if (absl::Status s = check_one_dim("dim", a.dim, static_cast<int>(a.shape.size())); !s.ok()) return s;
   Factors r;
   r.out.emplace_back();
   for (std::int64_t d = 0; d < static_cast<std::int64_t>(a.shape.size()); ++d)

@@ -32,6 +32,13 @@ inline absl::Status check_dims(std::string_view what, const DimList& dims, int r
   return absl::OkStatus();
 }
 
+/// Exactly one dim of a tensor of that rank.
+inline absl::Status check_one_dim(std::string_view field, const DimList& dim, int rank) {
+  if (dim.size() != 1)
+    return absl::InvalidArgumentError(fmt::format("{} must be one dim, not {}", field, to_string(dim)));
+  return check_dims(field, dim, rank);
+}
+
 /// One entry per dim of a tensor of that rank. `field` opens the message: "perm".
 inline absl::Status check_length(std::string_view field, const DimList& list, int rank) {
   if (static_cast<int>(list.size()) == rank) return absl::OkStatus();

@@ -25,7 +25,7 @@ absl::StatusOr<Factors> slice_factors(const Eqn& e) {
       r.out[0].push_back(r.in[0].back());
     } else {
       r.in[0].push_back({r.add(x.dim(d), FactorClass::M)});
-      r.out[0].push_back({r.add((limit - start + stride - 1) / stride, FactorClass::M)});
+      r.out[0].push_back({r.add(start == limit ? 0 : (limit - start - 1) / stride + 1, FactorClass::M)});
     }
   }
   return r;
@@ -51,6 +51,15 @@ Lowering slice_lower(const Eqn& e) {
   return v;
 }
 
+// The extent n after padding; negative where more is cropped than there is, or what is added cannot be counted.
+std::int64_t padded_extent(std::int64_t n, std::int64_t low, std::int64_t high, std::int64_t interior) {
+  std::int64_t between = 0, padded = 0;
+  const bool overflows = __builtin_mul_overflow(std::max<std::int64_t>(n - 1, 0), interior, &between) ||
+                         __builtin_add_overflow(low, high, &padded) || __builtin_add_overflow(padded, n, &padded) ||
+                         __builtin_add_overflow(padded, between, &padded);
+  return overflows ? -1 : padded;
+}
+
 absl::StatusOr<Factors> pad_factors(const Eqn& e) {
   const Pad& a = e.attrs<Pad>();
   const Type x = e.in(0).type();
@@ -64,11 +73,10 @@ absl::StatusOr<Factors> pad_factors(const Eqn& e) {
   r.out.emplace_back();
   for (int d = 0; d < x.rank(); ++d) {
     const std::int64_t n = x.dim(d), low = a.low[d], high = a.high[d], interior = a.interior[d];
-    const std::int64_t padded = low + high + n + (n > 1 ? (n - 1) * interior : 0);
+    const std::int64_t padded = padded_extent(n, low, high, interior);
     if (interior < 0 || padded < 0)
-      return absl::InvalidArgumentError(
-          fmt::format("pad (low {}, high {}, interior {}) of dim {} of {} leaves {} elements", low, high, interior, d,
-                      to_string(x), padded));
+      return absl::InvalidArgumentError(fmt::format(
+          "dim {} of {} cannot be padded by low {}, high {} and interior {}", d, to_string(x), low, high, interior));
     if (low == 0 && high == 0 && interior == 0) {
       r.in[0].push_back({r.add(n)});
       r.out[0].push_back(r.in[0].back());
@@ -151,8 +159,7 @@ void eval_pad(const Eqn& e, std::span<const Literal> in, std::span<Literal> out)
 absl::StatusOr<Factors> concatenate_factors(const Eqn& e) {
   const DimList& dim = e.attrs<Concatenate>().dim;
   const Type first = e.in(0).type();
-  if (dim.size() != 1) return absl::InvalidArgumentError("dim must be one dim");
-  if (absl::Status s = check_dims("dim", dim, first.rank()); !s.ok()) return s;
+  if (absl::Status s = check_one_dim("dim", dim, first.rank()); !s.ok()) return s;
   std::int64_t total = 0;
   for (int k = 0; k < e.num_in(); ++k) {
     const Type x = e.in(k).type();

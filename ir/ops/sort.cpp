@@ -11,7 +11,7 @@ namespace {
 
 absl::StatusOr<std::vector<DType>> sort_dtypes(const Eqn& e) {
   const Sort& a = e.attrs<Sort>();
-  if (e.num_in() == 0 || a.num_keys < 1 || a.num_keys > e.num_in())
+  if (a.num_keys < 1 || a.num_keys > e.num_in())
     return absl::InvalidArgumentError(fmt::format("num_keys must lie in [1, {}], not {}", e.num_in(), a.num_keys));
   std::vector<DType> dtypes;
   for (int k = 0; k < e.num_in(); ++k) {
@@ -31,9 +31,7 @@ absl::StatusOr<Factors> sort_factors(const Eqn& e) {
     if (e.in(k).dims() != x.dims())
       return absl::InvalidArgumentError(fmt::format("operands 0 ({}) and {} ({}) must have the same shape",
                                                     to_string(x), k, to_string(e.in(k).type())));
-  if (a.dim.size() != 1)
-    return absl::InvalidArgumentError(fmt::format("dim must be one dim, not {}", to_string(a.dim)));
-  if (absl::Status s = check_dims("dim", a.dim, x.rank()); !s.ok()) return s;
+  if (absl::Status s = check_one_dim("dim", a.dim, x.rank()); !s.ok()) return s;
   Factors r;
   TensorFactors all;
   for (int d = 0; d < x.rank(); ++d)

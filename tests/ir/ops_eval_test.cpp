@@ -302,7 +302,7 @@ TEST_CASE("refused shape attributes are named with the dim and the sizes") {
   CHECK(refusal(ops::pad, {x, Type(f32, {1})}, with(ops::Pad{.low = {0, 0}, .high = {0, 0}, .interior = {0, 0}})) ==
         "the fill must be rank 0, not f32[1]");
   CHECK(refusal(ops::pad, {x, Type(f32, {})}, with(ops::Pad{.low = {0, -3}, .high = {0, -1}, .interior = {0, 0}})) ==
-        "pad (low -3, high -1, interior 0) of dim 1 of f32[2, 3] leaves -1 elements");
+        "dim 1 of f32[2, 3] cannot be padded by low -3, high -1 and interior 0");
   CHECK(refusal(ops::concatenate, {x, Type(f32, {3, 3})}, with(ops::Concatenate{.dim = {1}})) ==
         "operands 0 (f32[2, 3]) and 1 (f32[3, 3]) must agree in every dim but 1");
   CHECK(refusal(ops::concatenate, {}, with(ops::Concatenate{.dim = {0}})) == "needs at least one operand");

@@ -34,6 +34,39 @@ TEST_CASE("a syntax error names line and column and points at the place") {
   CHECK(error_of("") == "parsed");
 }
 
+TEST_CASE("text that ends too early is an error at its end") {
+  CHECK(error_of("func") == "1:5: expected '@'\nfunc\n    ^");
+  CHECK(error_of("func x y") == "1:6: expected '@'\nfunc x y\n     ^");
+  CHECK(error_of("func @") == "1:7: expected a function name\nfunc @\n      ^");
+  CHECK(error_of("mesh @") == "1:7: expected a mesh name\nmesh @\n      ^");
+  CHECK(std::string(parse_type("f32[2]{").status().message()) == "1:7: expected the end of the type\nf32[2]{\n      ^");
+  CHECK(std::string(parse_type("f32[2, -1]").status().message()) ==
+        "1:8: a dim cannot be negative\nf32[2, -1]\n       ^");
+}
+
+TEST_CASE("shapes too large to count are refused where they stand") {
+  CHECK(std::string(parse_type("f32[1099511627776, 1099511627776]").status().message()) ==
+        "1:33: [1099511627776, 1099511627776] has too many elements\nf32[1099511627776, 1099511627776]\n"
+        "                                ^");
+  CHECK(parse_type("f32[1099511627776, 1099511627776, 0]").ok());
+  CHECK(body_error("  %0: f32[2] = iota {shape=[9223372036854775807, 3], dim=[0]}")
+            .starts_with("2:16: iota: a result i32[9223372036854775807, 3] has too many elements\n"));
+  CHECK(body_error("  %0: f32[2] = pad %x, 0.0:f32 {low=[9223372036854775807], high=[1], interior=[0]}")
+            .starts_with("2:16: pad: dim 0 of f32[2] cannot be padded by low 9223372036854775807, high 1 and interior 0\n"));
+}
+
+TEST_CASE("a file name of any characters can be read back") {
+  Builder b("f");
+  const Value x = b.param(Type(f32, {2}), "x");
+  b.set_loc({"src/my-model (old).cpp", 7}, "jvp");
+  const FunctionRef f = b.finish({b.emit(ops::exp, {x})});
+  const std::string text = print(f, {.locs = true});
+  CHECK(text.find("exp %x  loc(\"my-model (old).cpp\":7, jvp)\n") != std::string::npos);
+  const auto module = parse(text);
+  REQUIRE(module.ok());
+  CHECK(print(*module, {.locs = true}) == text);
+}
+
 TEST_CASE("unknown names are named") {
   CHECK(body_error("  %0: f32[2] = explode %x") == "2:16: no op named 'explode'\n  %0: f32[2] = explode %x\n               ^");
   CHECK(body_error("  %0: f32[2] = exp %y") == "2:20: %y is not defined\n  %0: f32[2] = exp %y\n                   ^");
@@ -42,6 +75,9 @@ TEST_CASE("unknown names are named") {
         "2:28: reverse: no attribute named 'dms'\n  %0: f32[2] = reverse %x {dms=[0]}\n                           ^");
   CHECK(body_error("  %0: f32[2] = reverse %x {dims=0}") ==
         "2:28: reverse: attribute 'dims' must be a list of integers, not '0'\n  %0: f32[2] = reverse %x {dims=0}\n                           ^");
+  CHECK(body_error("  %0: f32[2] = reduce %x {kind=mean}") ==
+        "2:27: reduce: attribute 'kind' must be one of sum, prod, max, min, and, or, not 'mean'\n"
+        "  %0: f32[2] = reduce %x {kind=mean}\n                          ^");
   CHECK(body_error("  %0: f32[2] = exp %x {a=1}") == "2:23: exp has no attributes\n  %0: f32[2] = exp %x {a=1}\n                      ^");
   CHECK(body_error("  %0: f32[2] = call @g %x") == "2:22: no function named @g\n  %0: f32[2] = call @g %x\n                     ^");
 }
@@ -52,7 +88,7 @@ TEST_CASE("types and shapes that do not fit say both sides") {
         "2:16: add: operands 0 (f32[2]) and 1 (i32[3]) must have the same dtype\n  %0: f32[2] = add %x, %n\n               ^");
   CHECK(body_error("  %0: i32[3] = exp %n") ==
         "2:16: exp: operand 0 (i32[3]) must be floating point\n  %0: i32[3] = exp %n\n               ^");
-  CHECK(body_error("  %0: f32[2] = exp %x, %x") == "2:16: exp: takes 1 operands, not 2\n  %0: f32[2] = exp %x, %x\n               ^");
+  CHECK(body_error("  %0: f32[2] = exp %x, %x") == "2:16: exp: takes 1 operand, not 2\n  %0: f32[2] = exp %x, %x\n               ^");
   CHECK(body_error("  %0: f32[2] = exp %x\n  %0: f32[2] = sin %x") == "3:16: %0 is defined twice\n  %0: f32[2] = sin %x\n               ^");
   CHECK(error_of("func @f(%x: f32[2]) -> f32[3] {\n  return %x\n}") ==
         "1:31: @f returns f32[2], not f32[3]\nfunc @f(%x: f32[2]) -> f32[3] {\n                              ^");
@@ -69,6 +105,10 @@ TEST_CASE("numbers that do not fit their dtype are refused") {
   CHECK(body_error("  %0: i32[3] = add %n, 1.5:i32").starts_with("2:24: '1.5' is not a i32 number"));
   CHECK(body_error("  %0: i32[3] = add %n, 3000000000:i32").starts_with("2:24: '3000000000' is not a i32 number"));
   CHECK(body_error("  %0: i32[3] = add %n, true:i32").starts_with("2:24: 'true' is not a i32 number"));
+  CHECK(body_error("  %0: f32[2] = add %x, 1.0:c128").starts_with("2:24: '1.0' is not a c128 number"));
+  CHECK(body_error("  %0: f32[2] = add %x, 1:token").starts_with("2:24: '1' is not a token number"));
+  CHECK(body_error("  %0: f32[2] = add %x, bits(fffff):f16").starts_with("2:24: '0xfffff' is not a f16 number"));
+  CHECK(body_error("  %0: f32[2] = exp %x  loc(a.cpp:99999999999)").starts_with("2:34: expected a line number"));
 }
 
 TEST_CASE("the verifier names the function, the fault and the equation") {

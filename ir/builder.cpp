@@ -117,11 +117,7 @@ FunctionRef Builder::finish(Values results) {
   return Function::make(std::move(arena_), std::move(name_), std::move(params_), std::move(results));
 }
 
-namespace {
-
 Value number(Value like, double v) { return like.builder().constant(like.dtype(), v); }
-
-}  // namespace
 
 Value operator+(Value a, Value b) { return a.builder().emit(ops::add, {a, b}); }
 Value operator-(Value a, Value b) { return a.builder().emit(ops::sub, {a, b}); }

@@ -68,6 +68,9 @@ class Builder {
   absl::flat_hash_map<std::size_t, absl::InlinedVector<const Eqn*, 1>> numbered_;  // by hash
 };
 
+/// A rank-0 constant of the dtype of `like`, in its builder.
+Value number(Value like, double v);
+
 // Operators for rules: they emit in the builder the values belong to. Numbers become rank-0 constants of the other
 // operand's dtype.
 Value operator+(Value a, Value b);

@@ -49,7 +49,7 @@ struct Factors {
   Factors with_fresh(std::int64_t size, const std::vector<int>& in_pos, const std::vector<int>& out_pos) const;
 };
 
-/// "(i j, j k) -> (i k)  j:sum": for docs, tests and dumps.
+/// "(i j, j k) -> (i k)  j:R-sum": for tests and messages.
 std::string to_string(const Factors& f);
 
 }  // namespace sheaf::ir

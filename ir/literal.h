@@ -25,7 +25,7 @@ class Literal {
   const std::byte* data() const { return data_.data(); }
   std::size_t bytes() const { return data_.size(); }
 
-  /// Raw bits of element i, zero-extended. Complex elements have no single bits: use get_complex.
+  /// Raw bits of element i, zero-extended; not of complex elements, which do not fit.
   std::uint64_t bits(std::int64_t i) const {
     std::uint64_t v = 0;
     const std::size_t n = size_bytes(dtype());

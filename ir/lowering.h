@@ -36,7 +36,7 @@ struct Iota { int dim = 0; };
 struct RandomBits { std::vector<std::int64_t> key_batch, result_batch; };
 
 enum class OutOfBounds : std::uint8_t { clip, fill, promise };
-/// Gather as in StableHLO, index vector last; operand 1 the indices. `fill`: positions out of range read as `fill_bits`.
+/// Gather as in StableHLO, operand 1 the indices. `fill`: windows out of range read as `fill_bits`.
 /// dynamic_slice is a Gather too, the only one whose negative starts wrap (once, before the clamp).
 struct Gather {
   std::vector<std::int64_t> offset_dims, collapsed_dims, start_index_map, operand_batch, indices_batch, slice_sizes;

@@ -66,7 +66,7 @@ struct OpDef {
   std::string_view doc = "";
   int arity = -1;                     // -1: any number of operands
   int num_results = 1;
-  Dtypes types = Dtypes::any;         // of every operand, unless `infer_dtypes` checks
+  Dtypes types = Dtypes::any;         // of every operand; `dtypes` may narrow it
   AttrsDef attrs = {};
   bool is_elementwise = false;        // operands are of the result's shape or rank 0
   bool callee_by_name = false;        // the region is a function of the module, named in the text (call)
@@ -79,9 +79,10 @@ struct OpDef {
   Effects (*effects)(const Eqn&) = nullptr;   // null: none, plus those of the regions
 
   // Derivatives; a null tangent or cotangent is a zero. jvp: `e` has been emitted in `b`; one tangent per operand and per
-  // result. A jvp that is there is used for every tangent; linear ops need none. transpose: `e` is of the linear program: take only types and attributes from it;
-  // `operands` are its operands in `b`, null where linear; `cts` those of the results (not all null); the answer has one
-  // entry per operand, null for zero and for the non-linear ones, else of that operand's type.
+  // result. A jvp that is there is used for every tangent; linear ops need none. transpose: `e` is of the linear program,
+  // so take only types and attributes from it; `operands` are its operands in `b`, null where linear; `cts` those of the
+  // results (not all null); the answer has one entry per operand, null for zero and for the non-linear ones, else of that
+  // operand's type.
   Linear linear = {};
   Linear (*linear_when)(const Eqn&) = nullptr;  // instead of `linear`, where it depends on the attributes
   Values (*jvp)(Builder& b, const Eqn& e, const Values& tangents) = nullptr;

@@ -102,6 +102,9 @@ std::uint64_t eval_op(ScalarOp op, DType in_dtype, DType out, const std::uint64_
 /// Evaluates a whole DAG on raw bits.
 std::uint64_t eval(const ScalarFn& fn, std::span<const std::uint64_t> args);
 
+/// The dtype in which a DAG computes on values of `t`: f32 for the half types.
+constexpr DType compute_dtype(DType t) { return accumulator(t); }
+
 /// bits <-> double, rounding to `dtype` (nearest even, saturating for ints, NaN -> 0 for ints).
 std::uint64_t to_bits(DType dtype, double value);
 double from_bits(DType dtype, std::uint64_t bits);

@@ -100,8 +100,6 @@ const Row* find_row(std::string_view name) {
   return nullptr;
 }
 
-DType compute_dtype(DType t) { return accumulator(t); }
-
 ScalarFn build(const Row& row, DType dtype) {
   ScalarBuilder builder;
   const auto arg = [&](int index) {

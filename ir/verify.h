@@ -1,4 +1,4 @@
-// The invariants every function keeps between passes.
+// The invariants every function keeps between passes. A break is a bug of ours: the text names function and equation.
 #pragma once
 
 #include <absl/status/status.h>
@@ -7,7 +7,8 @@
 
 namespace sheaf::ir {
 
-/// Types equal what inference says, operands precede their uses, regions are isolated, order is canonical.
+/// Types equal what inference says, operands precede their uses, regions are isolated. (Order is canonical by the making:
+/// see Function.)
 absl::Status verify(const Function& f);
 
 }  // namespace sheaf::ir

@@ -116,7 +116,7 @@ Values dot_transpose(Builder& b, const Eqn& e, const Values& operands, const Val
   return {Value(), convert_to(rhs_cotangent(b, e, operands[0], cts[0]), e.in(1).dtype())};
 }
 
-// One operand as [outer, n]: offsets of the outer positions, and of the positions of the dims in `inner`.
+// Offsets of all positions along `dims`, in row-major order of those dims.
 std::vector<std::int64_t> offsets_over(const Shape& shape, const DimList& dims) {
   const DimList strides = strides_of(shape);
   Shape extents;

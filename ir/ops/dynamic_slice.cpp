@@ -17,9 +17,10 @@ absl::Status check_starts(const Starts& s, Type x, Type starts) {
   if (s.batch.size() != s.starts_batch.size())
     return absl::InvalidArgumentError(
         fmt::format("batch={} and starts_batch={} must pair up", to_string(s.batch), to_string(s.starts_batch)));
+  if (absl::Status status = check_one_dim("index_dim", s.index_dim, starts.rank()); !status.ok()) return status;
   const DimList of_starts = concat(s.index_dim, s.starts_batch);
   if (absl::Status status = check_dims("dims of the starts", of_starts, starts.rank()); !status.ok()) return status;
-  if (s.index_dim.size() != 1 || static_cast<int>(of_starts.size()) != starts.rank() ||
+  if (static_cast<int>(of_starts.size()) != starts.rank() ||
       starts.dims()[s.index_dim[0]] != static_cast<std::int64_t>(s.dims.size()))
     return absl::InvalidArgumentError(fmt::format("starts ({}) must hold {} along index_dim, one for each of dims {}",
                                                   to_string(starts), s.dims.size(), to_string(s.dims)));

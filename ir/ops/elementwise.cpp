@@ -9,14 +9,6 @@ namespace {
 
 using Refs = const std::vector<ScalarRef>&;
 
-// The result is of the operands' shape at full rank, so a lone rank-0 tangent must be widened.
-Value widened(const Eqn& e, Value t) { return t ? broadcast_scalar(t, e.out().type()) : t; }
-
-Value sum_of(Value a, Value b) { return !a ? b : !b ? a : a + b; }
-
-Value greater(Value a, Value b) { return a.builder().emit(gt, {a, b}); }
-Value where(Value p, Value a, Value b) { return p.builder().emit(select, {p, a, b}); }
-
 Values add_jvp(Builder&, const Eqn& e, const Values& t) { return {widened(e, sum_of(t[0], t[1]))}; }
 
 Values add_transpose(Builder&, const Eqn& e, const Values& x, const Values& ct) {

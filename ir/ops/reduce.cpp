@@ -32,9 +32,8 @@ absl::StatusOr<std::vector<DType>> reduce_dtypes(const Eqn& e) {
   const ReduceKind kind = e.attrs<Reduce>().kind;
   const DType t = e.in(0).dtype();
   if (is_logical(kind) ? !is_bool(t) : !is_int(t) && !is_float(t))
-    return absl::InvalidArgumentError(fmt::format("{} takes {}, not {}", word(kind),
-                                                  is_logical(kind) ? "bool" : "integers or floats",
-                                                  to_string(e.in(0).type())));
+    return absl::InvalidArgumentError(fmt::format(
+        "takes {}, not {}", is_logical(kind) ? "bool" : "integers or floats", to_string(e.in(0).type())));
   return std::vector<DType>{t};
 }
 
@@ -59,8 +58,7 @@ absl::StatusOr<Factors> reduced(const Eqn& e, const DimList& dims, Factor factor
 absl::Status check_not_empty(std::string_view what, Type x, const DimList& dims) {
   for (std::int64_t d : dims)
     if (d >= 0 && d < x.rank() && x.dim(static_cast<int>(d)) == 0)
-      return absl::InvalidArgumentError(
-          fmt::format("{} over dim {} of {}: an empty dim has no {}", what, d, to_string(x), what));
+      return absl::InvalidArgumentError(fmt::format("dim {} of {} is empty and has no {}", d, to_string(x), what));
   return absl::OkStatus();
 }
 
@@ -187,7 +185,7 @@ absl::StatusOr<std::vector<DType>> arg_dtypes(const Eqn& e) {
   const DType t = e.in(0).dtype(), index = e.attrs<ArgReduce>().dtype;
   if (!is_int(t) && !is_float(t) && !is_bool(t))
     return absl::InvalidArgumentError(
-        fmt::format("{} takes integers, floats or bool, not {}", e.op->name, to_string(e.in(0).type())));
+        fmt::format("takes integers, floats or bool, not {}", to_string(e.in(0).type())));
   if (!is_int(index))
     return absl::InvalidArgumentError(fmt::format("dtype must be an integer, not {}", name(index)));
   return std::vector<DType>{index};
@@ -196,8 +194,7 @@ absl::StatusOr<std::vector<DType>> arg_dtypes(const Eqn& e) {
 absl::StatusOr<Factors> arg_factors(const Eqn& e) {
   const ArgReduce& a = e.attrs<ArgReduce>();
   const Type x = e.in(0).type();
-  if (a.dim.size() != 1)
-    return absl::InvalidArgumentError(fmt::format("dim must be one dim, not {}", to_string(a.dim)));
+  if (absl::Status s = check_one_dim("dim", a.dim, x.rank()); !s.ok()) return s;
   absl::StatusOr<Factors> r =
       reduced(e, a.dim, {.cls = FactorClass::R, .combine = Combine::custom, .absolute = true});
   if (!r.ok()) return r;
@@ -210,6 +207,7 @@ absl::StatusOr<Factors> arg_factors(const Eqn& e) {
   return r;
 }
 
+template <bool is_max>
 void eval_arg(const Eqn& e, std::span<const Literal> in, std::span<Literal> out) {
   const Literal& x = in[0];
   Literal& y = out[0];
@@ -218,7 +216,7 @@ void eval_arg(const Eqn& e, std::span<const Literal> in, std::span<Literal> out)
   const auto is_nan = [&](std::int64_t i) { return is_float(x.dtype()) && std::isnan(x.get(i)); };
   const auto beats = [&](std::int64_t i, std::int64_t best) {
     if (is_nan(i) || is_nan(best)) return !is_nan(best);
-    return e.op == &argmax ? compare(x, i, best) > 0 : compare(x, i, best) < 0;
+    return is_max ? compare(x, i, best) > 0 : compare(x, i, best) < 0;
   };
   std::vector<std::int64_t> best(static_cast<std::size_t>(y.size()), -1);
   // Positions come in ascending order along the dim, so the first winner is the lowest.
@@ -226,6 +224,22 @@ void eval_arg(const Eqn& e, std::span<const Literal> in, std::span<Literal> out)
     if (best[j] < 0 || beats(i, best[j])) best[j] = i;
   });
   for (std::int64_t j = 0; j < y.size(); ++j) y.set_int(j, best[j] / stride % x.dims()[dim]);
+}
+
+// The sheet that argmax and argmin share but for their names and samples.
+template <bool is_max>
+constexpr OpDef arg_reduction(OpDef d) {
+  d.arity = 1;
+  d.attrs = attrs_of<ArgReduce>();
+  d.factors = arg_factors;
+  d.dtypes = arg_dtypes;
+  d.no_jvp = Absent::integer_result;
+  d.lower = [](const Eqn& e) -> Lowering {
+    return lowering::ArgReduce{.is_max = is_max, .dim = static_cast<int>(e.attrs<ArgReduce>().dim[0])};
+  };
+  d.eval = eval_arg<is_max>;
+  d.cost = reduce_cost;
+  return d;
 }
 
 }  // namespace
@@ -274,45 +288,25 @@ constinit const OpDef reduce = {
     },
 };
 
-constinit const OpDef argmax = {
+constinit const OpDef argmax = arg_reduction<true>({
     .name = "argmax",
     .doc = "Position of the largest element along `dim`, which the result lacks, as `dtype`. A NaN wins; the lowest "
            "of equal positions. An empty dim is refused.",
-    .arity = 1,
-    .attrs = attrs_of<ArgReduce>(),
-    .factors = arg_factors,
-    .dtypes = arg_dtypes,
-    .no_jvp = Absent::integer_result,
-    .lower = [](const Eqn& e) -> Lowering {
-      return lowering::ArgReduce{.is_max = true, .dim = static_cast<int>(e.attrs<ArgReduce>().dim[0])};
-    },
-    .eval = eval_arg,
-    .cost = reduce_cost,
     .samples = [] {
       return Samples{"argmax f32[4, 6] {dim=[1]}", "argmax bf16[5, 3] {dim=[0]}",
                      "argmax i32[2, 3, 4] {dim=[1], dtype=i64}",
                      "argmax bool[4, 3] {dim=[0], dtype=u8}", "argmax f32[0, 3] {dim=[1]}"};
     },
-};
+});
 
-constinit const OpDef argmin = {
+constinit const OpDef argmin = arg_reduction<false>({
     .name = "argmin",
     .doc = "Position of the smallest element along `dim`, which the result lacks, as `dtype`. A NaN wins; the lowest of "
            "equal positions. An empty dim is refused.",
-    .arity = 1,
-    .attrs = attrs_of<ArgReduce>(),
-    .factors = arg_factors,
-    .dtypes = arg_dtypes,
-    .no_jvp = Absent::integer_result,
-    .lower = [](const Eqn& e) -> Lowering {
-      return lowering::ArgReduce{.is_max = false, .dim = static_cast<int>(e.attrs<ArgReduce>().dim[0])};
-    },
-    .eval = eval_arg,
-    .cost = reduce_cost,
     .samples = [] {
       return Samples{"argmin f32[4, 6] {dim=[1]}", "argmin f16[5, 3] {dim=[0]}", "argmin u8[2, 3, 4] {dim=[2]}",
                      "argmin f32[1] {dim=[0]}"};
     },
-};
+});
 
 }  // namespace sheaf::ir::ops

@@ -29,8 +29,7 @@ absl::StatusOr<Factors> random_bits_factors(const Eqn& e) {
     return absl::InvalidArgumentError(
         fmt::format("key_batch={} and result_batch={} must pair up all but the last dim of {}", to_string(a.key_batch),
                     to_string(a.result_batch), to_string(key)));
-  for (std::int64_t n : a.shape)
-    if (n < 0) return absl::InvalidArgumentError(fmt::format("shape {} must not be negative", to_string(a.shape)));
+  if (absl::Status s = check_shape(a.shape); !s.ok()) return s;
   Factors r;
   r.in = {TensorFactors(key.rank())};
   r.out = {TensorFactors(rank)};

@@ -53,10 +53,10 @@ inline Value reduce_dims(Value x, ReduceKind kind, const DimList& dims) {
   return dims.empty() ? x : x.builder().emit(reduce, {x}, Reduce{.kind = kind, .dims = dims});
 }
 
+inline Value greater(Value x, Value y) { return x.builder().emit(gt, {x, y}); }
+inline Value where(Value mask, Value x, Value y) { return x.builder().emit(select, {mask, x, y}); }
+
 /// x where the mask holds, else 0.
-inline Value where_or_zero(Value mask, Value x) {
-  Builder& b = x.builder();
-  return b.emit(select, {mask, x, b.zeros(x.type())});
-}
+inline Value where_or_zero(Value mask, Value x) { return where(mask, x, x.builder().zeros(x.type())); }
 
 }  // namespace sheaf::ir::ops

@@ -8,9 +8,6 @@ namespace sheaf::ir::ops {
 
 inline absl::StatusOr<Factors> elementwise_factors(const Eqn& e) { return Factors::pointwise(e.in_types()); }
 
-/// The dtype `t` computes in: f32 for the half types.
-constexpr DType compute_dtype(DType t) { return t == DType::f16 || t == DType::bf16 ? DType::f32 : t; }
-
 /// The scalar DAG of an elementwise equation: `body` gets the operands in their compute dtypes; its value is rounded to
 /// the result's dtype.
 template <class Body>
@@ -43,6 +40,14 @@ inline void eval_map(const Eqn& e, std::span<const Literal> in, std::span<Litera
 inline Value broadcast_scalar(Value v, Type type) {
   return v.rank() == type.rank() ? v : broadcast_to(v, type.dims(), {});
 }
+
+/// A tangent as wide as the result of e: a lone rank-0 operand's has to be widened. Absent ones stay absent.
+inline Value widened(const Eqn& e, Value tangent) {
+  return tangent ? broadcast_scalar(tangent, e.out().type()) : tangent;
+}
+
+/// a + b, where either may be absent.
+inline Value sum_of(Value a, Value b) { return !a ? b : !b ? a : a + b; }
 
 /// The adjoint: a cotangent summed to rank 0 if the operand was.
 inline Value unbroadcast(Value ct, Type operand) {

@@ -39,12 +39,9 @@ constexpr OpDef function(OpDef d, int arity = 1) {
 
 Value call1(const OpDef& op, Value x) { return x.builder().emit(op, {x}); }
 Value square(Value x) { return x * x; }
-Value where(Value p, Value a, Value b) { return p.builder().emit(select, {p, a, b}); }
 // 1 / cos(asin x); the product keeps the bits that 1 - x^2 loses near 1.
 Value inverse_cosine(Value x) { return call1(rsqrt, (1.0 - x) * (1.0 + x)); }
-Value number(Value like, double v) { return like.builder().constant(like.dtype(), v); }
 Value equals(Value x, double v) { return x.builder().emit(eq, {x, number(x, v)}); }
-Value wide(const Eqn& e, Value v) { return broadcast_scalar(v, e.out().type()); }
 
 // y x^(y-1), 0 where y is 0. Half types compute it in f32: in theirs y - 1 may round to y, and with it the sign be lost.
 Value pow_slope_in_base(Value x, Value y) {
@@ -62,34 +59,28 @@ Values pow_jvp(Builder&, const Eqn& e, const Values& t) {
   if (t[0]) sum = t[0] * pow_slope_in_base(x, e.in(1));
   if (t[1]) {
     const Value log_x = call1(log, where(equals(x, 0), number(x, 1), x));
-    const Value d = t[1] * (e.out() * log_x);
-    sum = sum ? sum + d : d;
+    sum = sum_of(sum, t[1] * (e.out() * log_x));
   }
-  return {wide(e, sum)};
+  return {widened(e, sum)};
 }
 
 // (x dy - y dx) / (x^2 + y^2) for atan2(y, x), with both divided by the larger first, since a square leaves the range
 // long before its root; 0 at the origin, which has no direction.
 Values atan2_jvp(Builder& b, const Eqn& e, const Values& t) {
   const Value size = b.emit(max, {b.emit(abs, {e.in(0)}), b.emit(abs, {e.in(1)})});
-  const Value is_ordinary = b.emit(and_, {b.emit(gt, {size, number(size, 0)}), b.emit(is_finite, {size})});
+  const Value is_ordinary = b.emit(and_, {greater(size, number(size, 0)), b.emit(is_finite, {size})});
   const Value m = where(is_ordinary, size, number(size, 1));
   const Value y = e.in(0) / m, x = e.in(1) / m;
   const Value r2 = square(x) + square(y);
   const Value scale = where(equals(r2, 0), number(r2, 1), r2);
-  Value sum;
-  if (t[0]) sum = t[0] * (x / scale / m);
-  if (t[1]) {
-    const Value d = t[1] * (y / scale / m);
-    sum = sum ? sum - d : -d;
-  }
-  return {wide(e, sum)};
+  const Value of_y = t[0] ? t[0] * (x / scale / m) : Value(), of_x = t[1] ? -(t[1] * (y / scale / m)) : Value();
+  return {widened(e, sum_of(of_y, of_x))};
 }
 
 // Beyond this x^2 + 1 is x^2 to the last bit, and 1 / x^2 still in range where x^2 need not be.
 Value is_large(Value x) {
   const double bound = x.dtype() == f64 ? 0x1p28 : x.dtype() == f32 ? 0x1p14 : 0x1p7;
-  return x.builder().emit(gt, {call1(abs, x), number(x, bound)});
+  return greater(call1(abs, x), number(x, bound));
 }
 Value inverse_of_square_plus_one(Value x) { return where(is_large(x), square(1.0 / x), 1.0 / (square(x) + 1.0)); }
 Value inverse_root_of_square_plus_one(Value x) {
@@ -165,6 +156,18 @@ constinit const OpDef log = function({
         [] {
           return Samples{"log f32[2, 3] in (0.1, 5)", "log f64[4] in (0.1, 5)", "log bf16[3] in (0.1, 5)",
                          "log f16[2, 1] in (0.1, 5)", "log f64[] in (0.1, 5)",  "log f32[0, 2] in (0.1, 5)"};
+        },
+});
+
+constinit const OpDef log2 = function({
+    .name = "log2",
+    .doc = "The logarithm to base 2; -inf at 0, NaN below. Exact at powers of two.",
+    .jvp = [](Builder&, const Eqn& e, const Values& t) -> Values { return {t[0] / (std::numbers::ln2 * e.in(0))}; },
+    .ulp = 1.1,
+    .samples =
+        [] {
+          return Samples{"log2 f32[2, 3] in (0.1, 5)", "log2 f64[4] in (0.1, 5)", "log2 bf16[3] in (0.1, 5)",
+                         "log2 f16[2, 1] in (0.1, 5)", "log2 f64[] in (0.1, 5)",  "log2 f32[0, 2] in (0.1, 5)"};
         },
 });
 

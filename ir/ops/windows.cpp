@@ -8,8 +8,7 @@ namespace sheaf::ir::ops {
 absl::Status check_windows(const Windows& w, Type operand, Type indices) {
   if (!is_int(indices.dtype()))
     return absl::InvalidArgumentError(fmt::format("indices ({}) must be integers", to_string(indices)));
-  if (w.index_dim.size() != 1)
-    return absl::InvalidArgumentError(fmt::format("index_dim must be one dim, not {}", to_string(w.index_dim)));
+  if (absl::Status s = check_one_dim("index_dim", w.index_dim, indices.rank()); !s.ok()) return s;
   const int num_windowed = static_cast<int>(w.windowed(operand.rank()).size());
   const int window_rank = static_cast<int>(w.window_dims.size()) + indices.rank() - 1;
   for (const absl::Status& s : {

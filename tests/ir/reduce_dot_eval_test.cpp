@@ -24,9 +24,9 @@ TEST_CASE("reductions over nothing give the identity, but extremes refuse and na
   CHECK(run(ops::reduce, {none}, over(ReduceKind::and_, {0})) == Numbers{1});
   CHECK(run(ops::reduce, {none}, over(ReduceKind::or_, {0})) == Numbers{0});
   CHECK(error(ops::reduce, {Type(f32, {2, 0})}, over(ReduceKind::max, {1})) ==
-        "max over dim 1 of f32[2, 0]: an empty dim has no max");
+        "dim 1 of f32[2, 0] is empty and has no max");
   CHECK(error(ops::argmin, {Type(f32, {0})}, ops::ArgReduce{.dim = {0}}) ==
-        "argmin over dim 0 of f32[0]: an empty dim has no argmin");
+        "dim 0 of f32[0] is empty and has no argmin");
 }
 
 TEST_CASE("NaN wins max and min, and integers wrap in sum and prod") {

@@ -2,10 +2,13 @@
 // stage says why it stands where it does; the lines between say what holds from there on.
 #include "passes/pipeline.h"
 
+#include <chrono>
 #include <cstdlib>
 
 #include "ir/check.h"
+#include "ir/log.h"
 #include "ir/verify.h"
+#include "passes/emit.h"
 #include "passes/fuse.h"
 #include "passes/loops.h"
 #include "passes/memory.h"
@@ -20,10 +23,13 @@ using namespace ir;
 
 namespace {
 
+// Unread parameters stay, because a caller passes every one.
 FunctionRef drop_dead(const FunctionRef& f) {
-  const Dce d = dce(f, std::vector<bool>(f->results().size(), true));
-  if (d.function == f || d.function->params().size() == f->params().size()) return d.function;
-  return f;  // a caller passes every parameter; unread ones stay
+  const Dce d = dce(f, Mask(f->results().size(), true));
+  if (count(d.kept) == static_cast<int>(d.kept.size())) return d.function;
+  Builder b(f->name());
+  const Values params = clone_params(b, *f, Mask(f->params().size(), true));
+  return b.finish(inline_into(b, *d.function, where(params, d.kept)));
 }
 
 constexpr Pass kStages[] = {
@@ -72,11 +78,16 @@ void check(const FunctionRef& f, std::string_view stage) {
 std::span<const Pass> pipeline_passes() { return kStages; }
 
 Plan run_pipeline(const FunctionRef& traced, const PipelineOptions& options) {
+  using Clock = std::chrono::steady_clock;
   int number = 0;
+  Clock::time_point before = Clock::now();
   const auto done = [&](std::string_view name, const FunctionRef& f) {
+    const std::chrono::duration<double, std::milli> took = Clock::now() - before;
+    log(LogTopic::passes, "{}: {} took {:.3f} ms and leaves {} equations", f->name(), name, took.count(), f->eqns().size());
     if (verifies()) check(f, name);
     if (options.observe) options.observe(number, name, f);
     ++number;
+    before = Clock::now();
   };
   FunctionRef f = traced;
   done("traced", f);

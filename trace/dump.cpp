@@ -12,6 +12,7 @@
 
 #include "codegen/compiler.h"
 #include "codegen/cpu_target.h"
+#include "codegen/cuda/emit.h"
 #include "codegen/kir/print.h"
 #include "ir/log.h"
 #include "ir/text.h"
@@ -110,6 +111,7 @@ void Dump::kernels(const codegen::Program& program) {
                                                                  {codegen::Listing::assembly, ".s"}};
     for (const auto& [listing, suffix] : listings)
       if (const auto text = codegen::list_cpu({&unit, 1}, target, listing); text.ok()) write(base + suffix, *text);
+    if (const auto cuda = codegen::emit_cuda(*k.kir, k.name); cuda.ok()) write(base + ".cu", cuda->text);
   }
 }
 

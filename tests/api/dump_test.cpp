@@ -24,10 +24,11 @@ TEST_CASE("dumps hold every pass with the user's lines, the kernels and the timi
   CHECK(y.shape() == Shape{3, 7});
 
   const fs::path folder = root / "dumped";
-  int programs = 0, kernels = 0;
+  int programs = 0, kernels = 0, of_gpu = 0;
   for (const auto& entry : fs::directory_iterator(folder)) {
     const fs::path& path = entry.path();
     kernels += path.extension() == ".kir";
+    of_gpu += path.extension() == ".cu";
     if (path.extension() != ".sheaf") continue;
     ++programs;
     std::ifstream file(path);
@@ -39,6 +40,7 @@ TEST_CASE("dumps hold every pass with the user's lines, the kernels and the timi
   }
   CHECK(programs >= 8);
   CHECK(kernels >= 1);
+  CHECK(of_gpu >= 1);
   CHECK(fs::exists(folder / "timings.txt"));
   CHECK(fs::exists(folder / "memory.txt"));
   CHECK(fs::exists(folder / "steps.txt"));

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "ir/ops/attrs.h"
@@ -109,11 +110,25 @@ RuleKey& RuleKey::add(double v) {
   return add_bits(bits);
 }
 
+namespace {
+
+// Complex numbers become no other dtype, and no other becomes complex.
+void check_conversions(std::span<const Input> inputs, Loc loc) {
+  for (const Input& x : inputs) {
+    const DType from = x.array ? node_of(*x.array, loc).type.dtype() : x.number.dtype();
+    if (from != x.dtype && (is_complex(from) || is_complex(x.dtype) || x.dtype == DType::token))
+      throw RuleError{fmt::format("no conversion from {} to {}", sheaf::name(from), sheaf::name(x.dtype)), true};
+  }
+}
+
+}  // namespace
+
 std::vector<Array> apply(std::string_view name, RuleKey key, std::span<const Input> inputs, Loc own, Rule rule,
                          bool weak) {
   const Loc loc = UserLine::or_own(own);
   Recorder* r = Recorder::current();
   try {
+    check_conversions(inputs, loc);
     if (!r) return apply_eagerly(name, std::move(key), inputs, loc, rule, weak);
     ir::Builder& b = r->builder();
     b.set_loc(loc);
@@ -174,11 +189,13 @@ Array compose1(std::string_view name, RuleKey key, std::initializer_list<Operand
 
 ir::Values emit(ir::Builder& b, const ir::OpDef& op, ir::Values operands, std::shared_ptr<const void> attrs) {
   for (const ir::Value v : operands)
-    if (!op.dtypes && !ir::contains(op.types, v.dtype()))
+    if (!ir::contains(op.types, v.dtype()))
       throw RuleError{fmt::format("takes {}, not {}", ir::name(op.types), name(v.dtype())), true};
-  absl::StatusOr<ir::Values> values = b.try_emit(&op, std::move(operands), std::move(attrs));
-  if (!values.ok()) throw RuleError{std::string(values.status().message())};
-  return *std::move(values);
+  if (!attrs && op.attrs.make) attrs = op.attrs.make();
+  absl::StatusOr<ir::Values> values = b.try_emit(&op, operands, attrs);
+  if (values.ok()) return *std::move(values);
+  const bool is_dtype = op.dtypes && !op.dtypes({.op = &op, .operands = operands, .attributes = attrs}).ok();
+  throw RuleError{std::string(values.status().message()), is_dtype};
 }
 
 ir::Value emit1(ir::Builder& b, const ir::OpDef& op, ir::Values operands) {
@@ -190,6 +207,13 @@ ir::Value constant(ir::Builder& b, Number v, DType dtype) {
   ir::Literal literal(ir::Type(dtype, {}));
   literal.set_int(0, v.as_int());
   return b.constant(literal);
+}
+
+void check_shape(std::string_view name, const Shape& shape, Loc loc) {
+  const bool is_negative = std::any_of(shape.begin(), shape.end(), [](std::int64_t n) { return n < 0; });
+  if (!is_negative && num_elements(shape) < kMaxElements) return;
+  throw ShapeError(UserLine::or_own(loc), fmt::format("{}: the shape {} has {}", name, to_string(shape),
+                                                      is_negative ? "a negative extent" : "too many elements"));
 }
 
 int checked_axis(std::string_view name, const Operand& x, std::int64_t axis, Loc loc) {

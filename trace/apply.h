@@ -80,6 +80,9 @@ ir::Value emit1(ir::Builder& b, const ir::OpDef& op, ir::Values operands);
 /// A rank-0 constant holding the number exactly as `dtype` can.
 ir::Value constant(ir::Builder& b, Number v, DType dtype);
 
+/// Throws ShapeError: "zeros: the shape [-1] has a negative extent", or too many elements to count.
+void check_shape(std::string_view name, const Shape& shape, Loc loc);
+
 /// axis counted from the front, or ShapeError: "sum: axis 3 is out of range for f32[2, 3]".
 int checked_axis(std::string_view name, const Operand& x, std::int64_t axis, Loc loc);
 std::vector<std::int64_t> checked_axes(std::string_view name, const Operand& x, const std::vector<std::int64_t>& axes,

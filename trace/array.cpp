@@ -9,6 +9,7 @@
 #include "ir/scalar.h"
 #include "runtime/device.h"
 #include "sheaf/ops.h"
+#include "trace/apply.h"
 #include "trace/array_node.h"
 #include "trace/messages.h"
 #include "trace/recorder.h"
@@ -50,6 +51,7 @@ void check(const absl::Status& status, Loc loc) {
 DType Number::dtype() const {
   if (kind_ == Kind::boolean) return bool_;
   if (kind_ == Kind::floating) return f32;
+  if (is_above_i64_) return u64;
   return integer_ >= INT32_MIN && integer_ <= INT32_MAX ? i32 : i64;
 }
 
@@ -74,7 +76,7 @@ Array concrete(runtime::BufferPtr buffer, ir::Type type, bool is_weak, Loc made_
 
 runtime::BufferPtr number_buffer(Number v, DType dtype, Loc made_at) {
   std::uint64_t bits[3] = {};
-  const DType from = v.kind() == Number::Kind::floating ? f64 : i64;
+  const DType from = v.kind() == Number::Kind::floating ? f64 : v.is_above_i64() ? u64 : i64;
   if (from == f64)
     bits[0] = ir::to_bits(f64, v.as_double());
   else
@@ -126,6 +128,9 @@ void Array::read(DType as, void* to, std::int64_t count, bool one, Loc loc) cons
   }
   if (node.kind == ArrayNode::Kind::abstract)
     throw TypeError(loc, "an array made by abstract() has no value: " + type_text(node));
+  if (is_complex(node.type.dtype()))
+    throw TypeError(loc, fmt::format("{}: the elements of {} are complex; read them by to_host()",
+                                     one ? "item" : "to_vector", type_text(node)));
   if (one && node.type.num_elements() != 1)
     throw ShapeError(loc, fmt::format("item: {} has {} elements, not one", type_text(node), node.type.num_elements()));
   const runtime::BufferPtr buffer = buffer_of(*this, node.type, loc);
@@ -160,8 +165,7 @@ Array Array::reshape(const Shape& shape, Loc loc) const { return sheaf::reshape(
 namespace detail {
 
 Array from_host(const void* data, DType from, const Shape& shape, DType to, Loc loc) {
-  for (const std::int64_t n : shape)
-    if (n < 0) throw ShapeError(loc, "array: the shape " + to_string(shape) + " has a negative extent");
+  check_shape("array", shape, loc);
   const ir::Type type(to, shape);
   std::vector<std::byte> converted;
   std::span bytes(static_cast<const std::byte*>(data),
@@ -181,11 +185,13 @@ Array from_numbers(std::span<const Number> values, const Shape& shape, std::opti
     return std::any_of(values.begin(), values.end(), [&](Number n) { return n.kind() == k; });
   };
   const bool floats = has(Number::Kind::floating);
-  const DType to = dtype.value_or(floats ? f32 : has(Number::Kind::integer) ? i32 : bool_);
+  const DType of_integers = has(Number::Kind::integer) ? list_dtype<Number>(values) : bool_;
+  const DType to = dtype.value_or(floats ? f32 : of_integers);
   std::vector<double> reals;
   std::vector<std::int64_t> integers;
   for (const Number n : values) reals.push_back(n.as_double()), integers.push_back(n.as_int());
-  return floats ? from_host(reals.data(), f64, shape, to, loc) : from_host(integers.data(), i64, shape, to, loc);
+  const DType from = of_integers == u64 ? u64 : i64;
+  return floats ? from_host(reals.data(), f64, shape, to, loc) : from_host(integers.data(), from, shape, to, loc);
 }
 
 void ragged_list(Loc loc) { throw ShapeError(loc, "array: the inner lists must have the same length"); }

@@ -19,15 +19,40 @@ bool is_weak(const Operand& x) {
   return node_of(*x.array(), x.loc()).is_weak;
 }
 
+// lhs and rhs of two, else operand 0, 1, ...
+std::vector<Named> named(std::span<const Operand> operands) {
+  std::vector<Named> all;
+  for (std::size_t k = 0; k < operands.size(); ++k)
+    all.push_back({operands.size() == 2 ? (k ? "rhs" : "lhs") : fmt::format("operand {}", k), operands[k].array()});
+  return all;
+}
+
+// A C++ number takes the arrays' dtype, where another value would not do: u8 + 300 is refused.
+void check_fits(std::string_view name, std::span<const Operand> operands, DType dtype) {
+  if (!is_int(dtype)) return;
+  for (const Operand& x : operands) {
+    const ArrayNode* node = x.array() ? &node_of(*x.array(), x.loc()) : nullptr;
+    if (node && node->kind != ArrayNode::Kind::number) continue;
+    const Number n = node ? node->number : x.number();
+    if (n.kind() != Number::Kind::integer) continue;
+    const std::int64_t v = n.as_int();
+    if (n.is_above_i64() ? dtype == u64 : holds(dtype, v)) continue;
+    const std::string text = n.is_above_i64() ? fmt::format("{}", static_cast<std::uint64_t>(v)) : fmt::format("{}", v);
+    throw TypeError(UserLine::or_own(x.loc()), fmt::format("{}: {} does not fit in {}{}", name, text,
+                                                           sheaf::name(dtype), describe(named(operands))));
+  }
+}
+
 Array apply_elementwise(std::string_view name, const ir::OpDef& op, std::span<const Operand> operands, DType dtype,
                         bool weak) {
   const Loc loc = operands[0].loc();
   const Shape shape = broadcast_shapes(name, operands, loc);
+  check_fits(name, operands, dtype);
   std::vector<Input> inputs;
   for (const Operand& x : operands) inputs.emplace_back(x, dtype);
   const auto rule = [&](ir::Builder& b, const ir::Values& in) {
     ir::Values full;
-    for (const ir::Value v : in) full.push_back(v.rank() == 0 ? v : broadcast_value(v, shape));
+    for (const ir::Value v : in) full.push_back(v.rank() == 0 ? v : broadcast_value(b, v, shape));
     return emit(b, op, std::move(full));
   };
   return apply(name, RuleKey(), inputs, loc, rule, weak)[0];
@@ -47,6 +72,12 @@ Array unary(const ir::OpDef& op, Operand x) { return elementwise(op.name, op, {x
 Array unary_float(const ir::OpDef& op, Operand x) { return elementwise_float(op.name, op, {x}); }
 
 }  // namespace
+
+bool holds(DType integer, std::int64_t value) {
+  const int bits = 8 * size_bytes(integer) - (is_signed_int(integer) ? 1 : 0);
+  if (value < 0 && !is_signed_int(integer)) return false;
+  return bits >= 63 || (value < 0 ? ~value : value) >> bits == 0;
+}
 
 DType floating(DType t) { return is_differentiable(t) ? t : f32; }
 
@@ -79,24 +110,20 @@ Shape broadcast_shapes(std::string_view name, std::span<const Operand> operands,
       std::int64_t& n = shape[shape.size() - s.size() + d];
       if (n == 1) n = s[d];
       if (s[d] == 1 || s[d] == n) continue;
-      std::vector<Named> named;
       std::string shapes;
-      for (std::size_t k = 0; k < operands.size(); ++k) {
-        shapes += (k ? " and " : "") + to_string(operands[k].shape());
-        named.push_back(
-            {operands.size() == 2 ? (k ? "rhs" : "lhs") : fmt::format("operand {}", k), operands[k].array()});
-      }
-      throw ShapeError(UserLine::or_own(loc),
-                       fmt::format("{}: shapes {} cannot be broadcast together{}", name, shapes, describe(named)));
+      for (const Operand& each : operands) shapes += (shapes.empty() ? "" : " and ") + to_string(each.shape());
+      throw ShapeError(UserLine::or_own(loc), fmt::format("{}: shapes {} cannot be broadcast together{}", name, shapes,
+                                                          describe(named(operands))));
     }
   }
   return shape;
 }
 
-ir::Value broadcast_value(ir::Value x, const Shape& shape) {
+ir::Value broadcast_value(ir::Builder& b, ir::Value x, const Shape& shape) {
   if (x.dims() == shape) return x;
   const int first = static_cast<int>(shape.size()) - x.rank();
-  return ir::ops::broadcast_to(x, shape, ir::ops::dim_range(first, x.rank()));
+  return emit1(b, ir::ops::broadcast, {x},
+               ir::ops::Broadcast{.shape = shape, .dims = ir::ops::dim_range(first, x.rank())});
 }
 
 Array elementwise(std::string_view name, const ir::OpDef& op, std::initializer_list<Operand> operands) {
@@ -163,6 +190,7 @@ Array exp(Operand x) { return unary_float(ir::ops::exp, x); }
 Array exp2(Operand x) { return unary_float(ir::ops::exp2, x); }
 Array expm1(Operand x) { return unary_float(ir::ops::expm1, x); }
 Array log(Operand x) { return unary_float(ir::ops::log, x); }
+Array log2(Operand x) { return unary_float(ir::ops::log2, x); }
 Array log1p(Operand x) { return unary_float(ir::ops::log1p, x); }
 Array sin(Operand x) { return unary_float(ir::ops::sin, x); }
 Array cos(Operand x) { return unary_float(ir::ops::cos, x); }
@@ -249,10 +277,12 @@ Array mod(Operand x, Operand y) {
 
 Array floor_divide(Operand x, Operand y) {
   return compose1("floor_divide", RuleKey(), {x, y}, x.loc(), [](std::span<const Array> in) {
-    const Array q = in[0] / in[1];
-    if (is_float(q.dtype())) return floor(q);
-    const Array r = in[0] % in[1];
-    return where((r != 0) & ((r < 0) != (in[1] < 0)), q - 1, q);
+    const Array q = in[0] / in[1], r = in[0] % in[1];
+    const Array is_between = (r != 0) & ((r < 0) != (in[1] < 0));
+    if (!is_float(q.dtype())) return where(is_between, q - 1, q);
+    // By the remainder, so that it agrees with mod: 1 / 0.1 rounds to 10, and 0.1 fits nine times.
+    const Array whole = round((in[0] - r) / in[1]);
+    return where(in[1] == 0, stop_gradient(q), where(is_between, whole - 1, whole));
   });
 }
 
@@ -260,9 +290,10 @@ Array where(Operand condition, Operand a, Operand b) {
   const Operand all[] = {condition, a, b}, cases[] = {a, b};
   const Promoted p = promote(cases);
   const Shape shape = broadcast_shapes("where", all, condition.loc());
+  check_fits("where", cases, p.dtype);
   const auto rule = [&](ir::Builder& builder, const ir::Values& in) {
     ir::Values full;
-    for (const ir::Value v : in) full.push_back(v.rank() == 0 ? v : broadcast_value(v, shape));
+    for (const ir::Value v : in) full.push_back(v.rank() == 0 ? v : broadcast_value(builder, v, shape));
     return emit(builder, ir::ops::select, std::move(full));
   };
   const Input inputs[] = {Input(condition, bool_), Input(a, p.dtype), Input(b, p.dtype)};

@@ -77,9 +77,20 @@ bool interprets() {
   return on;
 }
 
+// Complex arrays come from files, are printed and written back; kernels do not know them.
+void check_dtypes(const ir::Function& f, Loc loc) {
+  std::vector<ir::Type> types = f.param_types();
+  for (const ir::Type t : f.result_types()) types.push_back(t);
+  for (const ir::Type t : types)
+    if (is_complex(t.dtype()))
+      throw TypeError(loc, fmt::format("{}: {} is complex, and such arrays are only read, printed and written",
+                                       f.name(), ir::to_string(t)));
+}
+
 // The lap: Function -> Plan -> Program -> Executable.
 std::shared_ptr<Compiled> compile_native(const ir::FunctionRef& f, const std::vector<bool>& donated, Loc loc) {
   using Clock = std::chrono::steady_clock;
+  check_dtypes(*f, loc);
   Dump dump(f);
   Clock::time_point before = Clock::now();
   const auto lap = [&](std::string_view what) {

@@ -185,15 +185,3 @@ std::vector<Array> apply(const LinearFunction& f, std::span<const Array* const> 
 }
 
 }  // namespace sheaf::detail
-
-namespace sheaf::detail {
-
-void trees_differ(const char* who, std::size_t argument) {
-  throw TypeError(fmt::format("{}: tree {} has another structure than tree 0", who, argument));
-}
-
-bool same_leaf(const Array& a, const Array& b) {
-  return a.has_value() == b.has_value() && (!a.has_value() || (a.dtype() == b.dtype() && all_equal(a, b)));
-}
-
-}  // namespace sheaf::detail

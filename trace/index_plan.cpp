@@ -31,7 +31,7 @@ IndexPlan::Dim resolve_range(std::string_view name, const Array& x, const Index&
   };
   const std::int64_t start = end(s.start, s.step > 0 ? low : high), stop = end(s.stop, s.step > 0 ? high : low);
   const std::int64_t span = s.step > 0 ? stop - start : start - stop, stride = std::abs(s.step);
-  const std::int64_t count = std::max<std::int64_t>(0, (span + stride - 1) / stride);
+  const std::int64_t count = span <= 0 ? 0 : (span - 1) / stride + 1;
   return {.start = count ? start : 0, .step = s.step, .count = count, .is_whole = s.step == 1 && count == n};
 }
 

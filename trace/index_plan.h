@@ -34,6 +34,11 @@ struct IndexPlan {
 
 IndexPlan plan_index(std::string_view name, const Array& x, std::span<const Index> index);
 
+/// An index dtype that holds all values of `list` and the positions in a dim of this extent.
+DType position_dtype(DType list, std::int64_t extent);
+/// Positions in a dim of this extent, of which negative ones count from its end, counted from the front.
+Array from_front(const Array& list, std::int64_t extent, DType dtype);
+
 /// What the plan reads, as NumPy does.
 Array read_index(const Array& x, const IndexPlan& plan, Loc loc);
 

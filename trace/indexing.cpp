@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "ir/ops/attrs.h"
 #include "ir/ops/rules.h"
@@ -58,15 +59,10 @@ Shape list_shape(const IndexPlan& plan, Loc loc) {
   return broadcast_shapes("index", operands, loc);
 }
 
-// Positions along one dim, counted from the front.
-Array from_front(const Array& list, std::int64_t extent, DType dtype) {
-  const Array i = convert(list, dtype);
-  return is_unsigned_int(list.dtype()) ? i : where(i < 0, i + extent, i);
-}
-
-DType index_dtype(const IndexPlan& plan) {
-  for (const Array& l : plan.lists)
-    if (size_bytes(l.dtype()) == 8 || l.dtype() == u32) return i64;
+// One dtype for all positions, since they become one index vector.
+DType index_dtype(const IndexPlan& plan, const Shape& shape) {
+  for (std::size_t d = 0; d < plan.dims.size(); ++d)
+    if (const int l = plan.dims[d].list; l >= 0 && position_dtype(plan.lists[l].dtype(), shape[d]) == i64) return i64;
   return i32;
 }
 
@@ -85,6 +81,7 @@ std::vector<Operand> with_lists(const Array& x, const IndexPlan& plan, Loc loc) 
 
 Array read_lists(const Array& x, const IndexPlan& plan, const Shape& lists, std::span<const Array> list_values) {
   ir::ops::Gather g;
+  const DType dtype = index_dtype(plan, x.shape());
   std::vector<Array> indices;
   for (std::size_t d = 0; d < plan.dims.size(); ++d) {
     const IndexPlan::Dim& p = plan.dims[d];
@@ -92,7 +89,7 @@ Array read_lists(const Array& x, const IndexPlan& plan, const Shape& lists, std:
     if (p.list < 0) continue;
     g.collapsed.push_back(static_cast<std::int64_t>(d));
     g.start_index_map.push_back(static_cast<std::int64_t>(d));
-    indices.push_back(from_front(list_values[p.list], x.shape()[d], index_dtype(plan)));
+    indices.push_back(from_front(list_values[p.list], x.shape()[d], dtype));
   }
   std::int64_t position = 0;
   for (const IndexPlan::Result& r : plan.results) {
@@ -109,10 +106,6 @@ Array read_lists(const Array& x, const IndexPlan& plan, const Shape& lists, std:
                   return {ir::ops::reshape_to(v, result_shape(plan, lists))};
                 });
 }
-
-}  // namespace
-
-namespace {
 
 // One block of consecutive positions, but not everything.
 bool is_block(const IndexPlan& plan) {
@@ -141,6 +134,16 @@ Array block_starts(const IndexPlan& plan, Loc loc) {
 }
 
 }  // namespace
+
+DType position_dtype(DType list, std::int64_t extent) {
+  return size_bytes(list) == 8 || list == u32 || extent > std::numeric_limits<std::int32_t>::max() ? i64 : i32;
+}
+
+Array from_front(const Array& list, std::int64_t extent, DType dtype) {
+  // What i64 does not hold is as far out of range as its largest.
+  const Array i = convert(list.dtype() == u64 ? minimum(list, std::numeric_limits<std::int64_t>::max()) : list, dtype);
+  return is_unsigned_int(list.dtype()) ? i : where(i < 0, i + extent, i);
+}
 
 Array read_index(const Array& x, const IndexPlan& plan, Loc loc) {
   if (is_block(plan) && !Recorder::current() && node_of(x, loc).kind == ArrayNode::Kind::concrete) {
@@ -234,7 +237,7 @@ ir::lowering::Scatter::Combine scatter_combine(Write how) {
 Array write_lists(const Array& x, const IndexPlan& plan, const Array& value, Write how, const Shape& lists,
                   std::span<const Array> list_values) {
   ir::ops::Scatter s{.combine = scatter_combine(how)};
-  const DType dtype = index_dtype(plan);
+  const DType dtype = index_dtype(plan, x.shape());
   Shape index_shape = lists;
   std::vector<int> partial;
   for (std::size_t d = 0; d < plan.dims.size(); ++d) {

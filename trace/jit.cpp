@@ -15,6 +15,7 @@
 #include "ir/text.h"
 #include "runtime/cache.h"
 #include "runtime/counters.h"
+#include "trace/apply.h"
 #include "trace/execute.h"
 #include "trace/messages.h"
 #include "trace/recorder.h"
@@ -258,6 +259,7 @@ std::vector<Array> abstract_call(const FlatCall& call, Structure& result) {
 }  // namespace detail
 
 Array abstract(const Shape& shape, DType dtype, Loc loc) {
+  check_shape("abstract", shape, loc);
   auto node = std::make_shared<ArrayNode>();
   node->kind = ArrayNode::Kind::abstract;
   node->type = ir::Type(dtype, shape);

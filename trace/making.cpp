@@ -14,13 +14,6 @@
 namespace sheaf {
 namespace {
 
-void check_shape(std::string_view name, const Shape& shape, Loc loc) {
-  for (const std::int64_t n : shape)
-    if (n < 0)
-      throw ShapeError(UserLine::or_own(loc),
-                       fmt::format("{}: the shape {} has a negative extent", name, to_string(shape)));
-}
-
 // A range start, start + step, ...: floats are made in f64 and rounded once.
 Array range(std::int64_t count, Number start, Number step, DType dtype, Loc loc) {
   const DType wide = is_float(dtype) ? f64 : dtype;
@@ -42,7 +35,7 @@ Array full(const Shape& shape, Operand value, std::optional<DType> dtype) {
     throw ShapeError(UserLine::or_own(value.loc()),
                      fmt::format("full: {} does not broadcast to {}", to_string(value.shape()), to_string(shape)));
   return apply1("full", RuleKey().add(shape), {Input(value, dtype.value_or(promote(all).dtype))}, value.loc(),
-                [&](ir::Builder&, const ir::Values& in) { return ir::Values{broadcast_value(in[0], shape)}; });
+                [&](ir::Builder& b, const ir::Values& in) { return ir::Values{broadcast_value(b, in[0], shape)}; });
 }
 
 Array zeros(const Shape& shape, DType dtype, Loc loc) {

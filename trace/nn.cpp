@@ -82,7 +82,7 @@ Array logsumexp(Operand x, const Reduce& options) {
                   [&](std::span<const Array> in) {
                     const Array v = to_float(in[0]);
                     const Array top = max(v, {.axes = axes, .keepdims = true});
-    // An infinite maximum would give inf - inf: it is the answer itself.
+                    // An infinite maximum would give inf - inf: it is the answer itself.
                     const Array shift = stop_gradient(where(is_finite(top), top, zeros_like(top)));
                     const Array total = log(sum(exp(v - shift), {.axes = axes, .keepdims = true})) + shift;
                     if (options.keepdims) return total;

@@ -57,7 +57,8 @@ Array take_along_axis(Operand x, Operand indices, int axis) {
   }
   return compose1(
       "take_along_axis", RuleKey().add(std::int64_t{dim}), {x, indices}, x.loc(), [&](std::span<const Array> in) {
-        const Array wrapped = where(in[1] < 0, in[1] + in[0].shape()[dim], in[1]);
+        const std::int64_t extent = in[0].shape()[dim];
+        const Array wrapped = from_front(in[1], extent, position_dtype(in[1].dtype(), extent));
         ir::ops::Gather g;
         for (int d = 0; d < in[0].rank(); ++d) {
           g.slice_sizes.push_back(1);
@@ -119,10 +120,9 @@ Array dynamic_update_slice(Operand x, Operand update, Operand starts) {
 Array one_hot(Operand x, std::int64_t classes, DType dtype) {
   check_integer("one_hot", x);
   if (classes < 0) throw ShapeError(UserLine::or_own(x.loc()), fmt::format("one_hot: {} classes", classes));
-  return compose1("one_hot", RuleKey().add(classes).add(static_cast<std::int64_t>(dtype)), {x}, x.loc(),
-                  [&](std::span<const Array> in) {
-                    return convert(expand_dims(convert(in[0], i32), {-1}) == arange(classes), dtype);
-                  });
+  return compose1(
+      "one_hot", RuleKey().add(classes).add(static_cast<std::int64_t>(dtype)), {x}, x.loc(),
+      [&](std::span<const Array> in) { return convert(expand_dims(in[0], {-1}) == arange(classes), dtype); });
 }
 
 std::vector<Array> sort_together(const std::vector<Array>& operands, int axis, int num_keys, Loc loc) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <cstring>
 #include <ostream>
 
 #include "ir/literal.h"
@@ -49,6 +50,7 @@ class Printer {
     if (is_bool(t)) return values_.bits(i) ? "true" : "false";
     if (is_unsigned_int(t)) return std::to_string(values_.bits(i));
     if (is_int(t)) return std::to_string(values_.get_int(i));
+    if (is_complex(t)) return t == c64 ? complex_element<float>(i) : complex_element<double>(i);
     const double v = values_.get(i);
     if (!std::isfinite(v)) return std::isnan(v) ? "nan" : v > 0 ? "inf" : "-inf";
     std::string s =
@@ -57,6 +59,13 @@ class Printer {
     // As many decimals as the array needs, like NumPy: 1. 2.5
     s.resize(s.size() - static_cast<std::size_t>(options_.precision - decimals_));
     return s;
+  }
+
+  template <class T>
+  std::string complex_element(std::int64_t i) const {
+    T parts[2];
+    std::memcpy(parts, values_.data() + static_cast<std::size_t>(i) * sizeof parts, sizeof parts);
+    return fmt::format("{:.{}g}{:+.{}g}i", parts[0], options_.precision, parts[1], options_.precision);
   }
 
   template <class F>

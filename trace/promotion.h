@@ -14,13 +14,15 @@ struct Promoted {
   bool is_weak = false;   // all operands were C++ numbers, or computed from such
 };
 Promoted promote(std::span<const Operand> operands);
+/// Whether an integer dtype has this value.
+bool holds(DType integer, std::int64_t value);
 /// f32 for integers and bool; floats stay.
 DType floating(DType t);
 
 /// NumPy's broadcast of all shapes, or ShapeError.
 Shape broadcast_shapes(std::string_view name, std::span<const Operand> operands, Loc loc);
 /// x with new leading dims and extents 1 stretched; nothing where it has the shape.
-ir::Value broadcast_value(ir::Value x, const Shape& shape);
+ir::Value broadcast_value(ir::Builder& b, ir::Value x, const Shape& shape);
 
 /// op on promoted, broadcast operands; rank-0 ones stay as they are where the op reads them so.
 Array elementwise(std::string_view name, const ir::OpDef& op, std::initializer_list<Operand> operands);

@@ -8,6 +8,7 @@
 #include "ir/ops/attrs.h"
 #include "trace/apply.h"
 #include "trace/messages.h"
+#include "trace/promotion.h"
 #include "trace/recorder.h"
 
 namespace sheaf::random {
@@ -48,8 +49,7 @@ Array uniform_from(const Array& raw, DType t, double low, double high) {
   const int width = 8 * size_bytes(raw.dtype());
   const Array mantissa = convert(shift_right_logical(raw, width - f.mantissa), bits_of(t));
   const Array unit = bitcast(mantissa | convert(full({}, f.one), bits_of(t)), t) - 1.0;
-  // Rounding may reach `high`; the smallest value below it does not.
-  return maximum(unit * (high - low) + low, full({}, low, t));
+  return maximum(unit * (high - low) + low, full({}, low, t));  // rounding may fall below low
 }
 
 // Threefry-2x32 with 20 rounds (Salmon et al., SC 2011) of one block: what random_bits does for each position.
@@ -136,10 +136,13 @@ Array randint(const Array& key, const Shape& shape, std::int64_t low, std::int64
     throw TypeError(UserLine::or_own(loc),
                     fmt::format("randint: the dtype must be an integer, not {}", sheaf::name(dtype)));
   if (high <= low) throw ShapeError(UserLine::or_own(loc), fmt::format("randint: no integers in [{}, {})", low, high));
+  if (!holds(dtype, low) || !holds(dtype, high - 1))
+    throw TypeError(UserLine::or_own(loc),
+                    fmt::format("randint: [{}, {}) does not fit in {}", low, high, sheaf::name(dtype)));
   const auto span = static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low);
   return compose1("randint", RuleKey().add(shape).add(low).add(high).add(static_cast<std::int64_t>(dtype)),
                   {Operand(key, loc)}, loc, [&](std::span<const Array> in) {
-    // 64 bits modulo the span: the bias is at most span / 2^64.
+                    // 64 bits modulo the span: the bias is at most span / 2^64.
                     const Array offset =
                         bits(in[0], shape, u64) % convert(full({}, static_cast<std::int64_t>(span)), u64);
                     return convert(convert(offset, i64) + low, dtype);

@@ -118,7 +118,7 @@ Array broadcast_to(Operand x, const Shape& shape) {
   if (!fits)
     throw_shape("broadcast_to", fmt::format("{} does not broadcast to {}", to_string(from), to_string(shape)), x);
   return apply1("broadcast_to", RuleKey().add(shape), {x}, x.loc(),
-                [&](ir::Builder&, const ir::Values& in) { return ir::Values{broadcast_value(in[0], shape)}; });
+                [&](ir::Builder& b, const ir::Values& in) { return ir::Values{broadcast_value(b, in[0], shape)}; });
 }
 
 Array concatenate(const std::vector<Array>& parts, int axis, Loc loc) {

@@ -49,7 +49,7 @@ class Array;
 struct ArrayNode;  // what the handle holds; the library's own
 
 /// A C++ number on its way into an operation. It is weak: it takes the dtype of the arrays it meets (`2.0 * x` is bf16
-/// where x is; an integer stays integer among integers), and alone it is f32, i32 or bool.
+/// where x is; an integer stays integer among integers, and must fit there), and alone it is f32, i32 or bool.
 class Number {
  public:
   enum class Kind : std::uint8_t { boolean, integer, floating };
@@ -58,17 +58,25 @@ class Number {
       : kind_(std::same_as<T, bool>         ? Kind::boolean
               : std::is_floating_point_v<T> ? Kind::floating
                                             : Kind::integer) {
-    if constexpr (std::is_floating_point_v<T>)
+    if constexpr (std::is_floating_point_v<T>) {
       floating_ = static_cast<double>(v);
-    else
+    } else {
       integer_ = static_cast<std::int64_t>(v);
+      is_above_i64_ = v > T{0} && integer_ < 0;
+    }
   }
   constexpr Kind kind() const { return kind_; }
-  constexpr double as_double() const { return kind_ == Kind::floating ? floating_ : static_cast<double>(integer_); }
+  constexpr double as_double() const {
+    if (kind_ == Kind::floating) return floating_;
+    return is_above_i64_ ? static_cast<double>(static_cast<std::uint64_t>(integer_)) : static_cast<double>(integer_);
+  }
+  /// The low 64 bits of an integer.
   constexpr std::int64_t as_int() const {
     return kind_ == Kind::floating ? static_cast<std::int64_t>(floating_) : integer_;
   }
-  /// f32, i32 (i64 where the value needs it) or bool.
+  /// An integer too large for i64; u64 holds it.
+  constexpr bool is_above_i64() const { return is_above_i64_; }
+  /// f32, i32 (i64 or u64 where the value needs it) or bool.
   DType dtype() const;
 
  private:
@@ -77,6 +85,7 @@ class Number {
     std::int64_t integer_;
   };
   Kind kind_;
+  bool is_above_i64_ = false;
 };
 
 /// An argument of an operation: an Array or a number, and the user's line. Made implicitly; never stored.
@@ -297,7 +306,8 @@ inline At Array::at(const Index& i, const Index& j, const Index& k, const Index&
   return {*this, {i, j, k, l, m, n}};
 }
 
-/// An array of the given elements, row-major; lists of literals take the default dtypes f32, i32 and bool.
+/// An array of the given elements, row-major; lists of literals take the default dtypes f32, i32 (i64 or u64 where an
+/// element needs it) and bool.
 template <Scalar T>
 Array array(std::initializer_list<T> values, std::optional<DType> dtype = {}, Loc loc = Loc::current());
 template <Scalar T>
@@ -327,9 +337,15 @@ namespace detail {
 Array from_host(const void* data, DType from, const Shape& shape, DType to, Loc loc);
 [[noreturn]] void ragged_list(Loc loc);
 
-template <class T>
-constexpr DType list_dtype() {
-  return std::same_as<T, bool> ? bool_ : std::is_floating_point_v<T> ? f32 : i32;
+/// What the largest of the literals is alone.
+template <class T, class Range>
+DType list_dtype(const Range& values) {
+  DType dtype = std::same_as<T, bool> ? bool_ : std::is_floating_point_v<T> ? f32 : i32;
+  for (const T v : values) {
+    const Number n(v);
+    if (n.is_above_i64() || size_bytes(n.dtype()) > size_bytes(dtype)) dtype = n.dtype();
+  }
+  return dtype;
 }
 
 // std::vector<bool> packs its elements.
@@ -346,7 +362,7 @@ Array from_range(const Range& values, const Shape& shape, DType to, Loc loc) {
 template <Scalar T>
 Array array(std::initializer_list<T> values, std::optional<DType> dtype, Loc loc) {
   return detail::from_range<T>(values, {static_cast<std::int64_t>(values.size())},
-                               dtype.value_or(detail::list_dtype<T>()), loc);
+                               dtype.value_or(detail::list_dtype<T>(values)), loc);
 }
 
 template <Scalar T>
@@ -358,7 +374,7 @@ Array array(std::initializer_list<std::initializer_list<T>> values, std::optiona
     flat.insert(flat.end(), row.begin(), row.end());
   }
   return detail::from_range<T>(flat, {static_cast<std::int64_t>(values.size()), static_cast<std::int64_t>(inner)},
-                               dtype.value_or(detail::list_dtype<T>()), loc);
+                               dtype.value_or(detail::list_dtype<T>(flat)), loc);
 }
 
 template <Scalar T>
@@ -376,7 +392,7 @@ Array array(std::initializer_list<std::initializer_list<std::initializer_list<T>
   }
   const Shape shape{static_cast<std::int64_t>(values.size()), static_cast<std::int64_t>(middle),
                     static_cast<std::int64_t>(inner)};
-  return detail::from_range<T>(flat, shape, dtype.value_or(detail::list_dtype<T>()), loc);
+  return detail::from_range<T>(flat, shape, dtype.value_or(detail::list_dtype<T>(flat)), loc);
 }
 
 template <Scalar T>

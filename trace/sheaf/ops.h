@@ -41,6 +41,7 @@ Array exp(Operand x);
 Array exp2(Operand x);
 Array expm1(Operand x);
 Array log(Operand x);
+Array log2(Operand x);
 Array log1p(Operand x);
 Array sin(Operand x);
 Array cos(Operand x);
@@ -77,8 +78,8 @@ Array maximum(Operand x, Operand y);   // NaN wins; ties share the gradient
 Array minimum(Operand x, Operand y);
 Array pow(Operand x, Operand y);
 Array atan2(Operand y, Operand x);
-Array floor_divide(Operand x, Operand y);
-Array mod(Operand x, Operand y);       // the remainder with the divisor's sign
+Array floor_divide(Operand x, Operand y);  // floor of the exact quotient: x is y floor_divide(x, y) + mod(x, y)
+Array mod(Operand x, Operand y);  // the remainder with the divisor's sign
 Array logical_and(Operand x, Operand y);
 Array logical_or(Operand x, Operand y);
 Array logical_xor(Operand x, Operand y);

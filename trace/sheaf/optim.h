@@ -56,8 +56,11 @@ struct Momentum {
                               Loc loc = Loc::current()) const {
     detail::Flat p, v, g;
     detail::walk(parameters, p), detail::walk(state.velocity, v), detail::walk(gradients, g);
+    const std::size_t count = p.leaves.size();
+    detail::check_leaves("Momentum", v.leaves.size(), "the state", count, "the parameters", loc);
+    detail::check_leaves("Momentum", g.leaves.size(), "the gradients", count, "the parameters", loc);
     std::vector<Array> new_p, new_v;
-    for (std::size_t i = 0; i < p.leaves.size(); ++i) {
+    for (std::size_t i = 0; i < count; ++i) {
       auto [pi, vi] = detail::momentum_leaf(*p.leaves.span()[i], *v.leaves.span()[i], *g.leaves.span()[i], rate,
                                             momentum, nesterov, loc);
       new_p.push_back(std::move(pi)), new_v.push_back(std::move(vi));
@@ -89,6 +92,9 @@ struct Adam {
                               Loc loc = Loc::current()) const {
     detail::Flat p, m, v, g;
     detail::walk(parameters, p), detail::walk(state.m, m), detail::walk(state.v, v), detail::walk(gradients, g);
+    for (const detail::Flat* moment : {&m, &v})
+      detail::check_leaves("Adam", moment->leaves.size(), "the state", p.leaves.size(), "the parameters", loc);
+    detail::check_leaves("Adam", g.leaves.size(), "the gradients", p.leaves.size(), "the parameters", loc);
     const Array count = detail::next_step(state.count, loc);
     std::vector<Array> new_p, new_m, new_v;
     for (std::size_t i = 0; i < p.leaves.size(); ++i) {

@@ -15,12 +15,12 @@ Array split(const Array& key, std::int64_t count = 2, Loc loc = Loc::current());
 Array fold_in(const Array& key, Operand data);
 
 Array bits(const Array& key, const Shape& shape, DType dtype = u32, Loc loc = Loc::current());
-/// Floats in [low, high).
+/// Floats in [low, high); where low is not 0, a number next to high may round to it.
 Array uniform(const Array& key, const Shape& shape, DType dtype = f32, double low = 0, double high = 1,
               Loc loc = Loc::current());
 /// Mean 0, variance 1.
 Array normal(const Array& key, const Shape& shape, DType dtype = f32, Loc loc = Loc::current());
-/// Integers in [low, high); unbiased up to 2^-32 of the span.
+/// Integers in [low, high), which the dtype must hold; no one is likelier than another by more than 2^-64.
 Array randint(const Array& key, const Shape& shape, std::int64_t low, std::int64_t high, DType dtype = i32,
               Loc loc = Loc::current());
 /// true with probability p.

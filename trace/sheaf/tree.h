@@ -170,12 +170,15 @@ struct Flat {
   void leave() {}
 };
 
-/// Puts new leaves into a tree, in order.
+/// Puts new leaves into a tree, in order; those it has no new ones for stay. `next` counts its leaves.
 struct Fill : Quiet {
   std::span<const Array> from;
   std::size_t next = 0;
   explicit Fill(std::span<const Array> leaves) : from(leaves) {}
-  void leaf(Array& a) { a = from[next++]; }
+  void leaf(Array& a) {
+    if (next < from.size()) a = from[next];
+    ++next;
+  }
 };
 
 /// Paths of the leaves: ".out.W", "[2]".
@@ -222,8 +225,10 @@ std::string static_text(const T& v) {
     return "";
 }
 
-/// Throws TypeError: the trees differ in structure.
-[[noreturn]] void trees_differ(const char* who, std::size_t argument);
+/// Throws TypeError unless both counts of leaves are the same: "Adam: 1 leaf in the gradients and 2 in the
+/// parameters".
+void check_leaves(const char* who, std::size_t count, const std::string& where, std::size_t expected,
+                  const std::string& as_in, Loc loc);
 
 }  // namespace detail
 
@@ -243,15 +248,16 @@ std::vector<std::string> tree_paths(const T& tree) {
   return detail::paths_of(tree);
 }
 
-/// The tree with other leaves, as many as it has.
+/// The tree with other leaves. Throws TypeError unless there are as many as it has.
 template <class T>
-T tree_with_leaves(T tree, std::span<const Array> leaves) {
+T tree_with_leaves(T tree, std::span<const Array> leaves, Loc loc = Loc::current()) {
   detail::Fill fill(leaves);
   detail::walk(tree, fill);
+  detail::check_leaves("tree_with_leaves", leaves.size(), "the list", fill.next, "the tree", loc);
   return tree;
 }
 
-/// A tree of f(leaf, corresponding leaves of the rest...).
+/// A tree of f(leaf, corresponding leaves of the rest...). Throws TypeError unless all have as many leaves.
 template <class F, class T, class... R>
 T tree_map(F f, const T& tree, const R&... rest) {
   detail::Flat flat;
@@ -260,7 +266,8 @@ T tree_map(F f, const T& tree, const R&... rest) {
   std::size_t k = 0;
   ((detail::walk(rest, others[k++])), ...);
   for (k = 0; k < sizeof...(R); ++k)
-    if (others[k].leaves.size() != flat.leaves.size()) detail::trees_differ("tree_map", k + 1);
+    detail::check_leaves("tree_map", others[k].leaves.size(), "tree " + std::to_string(k + 1), flat.leaves.size(),
+                         "tree 0", Loc{});
   std::vector<Array> leaves;
   for (std::size_t i = 0; i < flat.leaves.size(); ++i) {
     [&]<std::size_t... K>(std::index_sequence<K...>) {

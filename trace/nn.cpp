@@ -19,7 +19,7 @@ Array to_float(const Array& x) { return convert(x, floating_dtype(x)); }
 
 Array relu(Operand x) {
   return compose1("relu", RuleKey(), {x}, x.loc(),
-                  [](std::span<const Array> in) { return where(in[0] > 0, in[0], zeros_like(in[0])); });
+                  [](std::span<const Array> in) { return where(in[0] <= 0, zeros_like(in[0]), in[0]); });
 }
 
 Array leaky_relu(Operand x, double slope) {

@@ -62,7 +62,11 @@ std::int64_t count_reduced(const Operand& x, const Axes& axes) {
   return n;
 }
 
-DType countable(DType t) { return is_bool(t) ? i32 : t; }
+// What sums and products of narrow types count in: a hundred u8 pixels do not fit in u8.
+DType countable(DType t) {
+  if (is_bool(t) || (is_signed_int(t) && size_bytes(t) < 4)) return i32;
+  return is_unsigned_int(t) && size_bytes(t) < 4 ? u32 : t;
+}
 
 // f16 and bf16 moments are computed in f32 and rounded once.
 DType wide(DType t) { return is_differentiable(t) ? accumulator(t) : f32; }

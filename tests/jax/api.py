@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from points import BF16, INTS
+from points import BF16, INTS, grid, int_points
 from writer import NAMES, type_name, words
 
 STRONG = {NAMES[np.dtype(t).name]: t for t in [np.bool_] + INTS + [np.float16, BF16, np.float32, np.float64]}
@@ -54,3 +54,76 @@ def draws(out):
     draw("bernoulli 0.5", 42, r.bernoulli(key, np.float32(0.5), (17,)))
     draw("bernoulli 0.1", 42, r.bernoulli(key, np.float32(0.1), (17,)))
     draw("uniform of keys", 42, jax.vmap(lambda k: r.uniform(k, (3,), np.float32))(r.split(key, 4)))
+
+
+GRID = np.array([0.0, -0.0, 1, -1, 2.5, -3.5, 7, np.inf, -np.inf, np.nan])
+ROWS = [[1, 2.5, -3, 0.5], [0.0, 0.0, 0.0, 0.0], [1e3, -1e3, 999, 0], [np.inf, 1, 2, 3], [-np.inf, 1, 2, -np.inf]]
+ROWS += [[np.nan, 1, 2, 3], [-np.inf] * 4]
+
+# Functions of one array at special points; those of rows reduce or normalise along the last axis.
+POINTWISE = {
+    "relu": jax.nn.relu,
+    "leaky_relu": jax.nn.leaky_relu,
+    "gelu": lambda x: jax.nn.gelu(x, approximate=False),
+    "gelu_tanh": jax.nn.gelu,
+    "silu": jax.nn.silu,
+    "sigmoid": jax.nn.sigmoid,
+    "softplus": jax.nn.softplus,
+    "square": jnp.square,
+    "reciprocal": jnp.reciprocal,
+    "isnan": jnp.isnan,
+    "isinf": jnp.isinf,
+}
+ROW_WISE = {
+    "softmax": jax.nn.softmax,
+    "log_softmax": jax.nn.log_softmax,
+    "logsumexp": lambda x: jax.scipy.special.logsumexp(x, axis=-1),
+    "mean": lambda x: jnp.mean(x, -1),
+    "var": lambda x: jnp.var(x, -1),
+    "stddev": lambda x: jnp.std(x, -1),
+    "sort": lambda x: jnp.sort(x, -1),
+    "argsort": lambda x: jnp.argsort(x, -1).astype(np.int32),
+    "flip": lambda x: jnp.flip(x, -1),
+    "roll": lambda x: jnp.roll(x, 1, -1),
+    "tril": jnp.tril,
+    "triu": jnp.triu,
+    "repeat": lambda x: jnp.repeat(x, 2, -1),
+    "tile": lambda x: jnp.tile(x, (2, 1)),
+}
+OF_TWO = {
+    "mod": jnp.mod,
+    "floor_divide": jnp.floor_divide,
+    "maximum": jnp.maximum,
+    "where": lambda x, y: jnp.where(x > y, x, y),
+    "logical_and": jnp.logical_and,
+    "logical_xor": jnp.logical_xor,
+}
+OF_INTEGERS = {
+    "sum": lambda x: jnp.sum(x, -1),
+    "prod": lambda x: jnp.prod(x, -1),
+    "mean": lambda x: jnp.mean(x, -1),
+    "any": lambda x: jnp.any(x, -1),
+    "all": lambda x: jnp.all(x, -1),
+}
+
+
+def functions(out):
+    """Functions of the API, with 64-bit types off, as its C++ numbers are i32 and f32 alone."""
+
+    def call(name, fn, *operands):
+        result = jax.eval_shape(fn, *operands)
+        out.row(name, fn, operands, result=NAMES[result.dtype.name])
+
+    with jax.enable_x64(False):
+        for t in (np.float32, BF16):
+            for name, fn in POINTWISE.items():
+                call(name, fn, np.concatenate([GRID, [20, -20, 100, -100, 1e-3]]).astype(t))
+        for name, fn in ROW_WISE.items():
+            call(name, fn, np.array(ROWS).astype(np.float32))
+        for name, fn in OF_TWO.items():
+            for t in (np.float32, np.int32, np.int8, np.uint8)[name == "floor_divide" :]:
+                points = GRID if t == np.float32 else int_points(t)
+                call(name, fn, *(p.astype(t) for p in grid(points)))
+        for name, fn in OF_INTEGERS.items():
+            for t in (np.bool_, np.int8, np.uint8, np.int32, np.uint32):
+                call(name, fn, np.array([[1, 0, 100, 3], [0, 0, 0, 0], [127, 127, 2, 1]]).astype(t))

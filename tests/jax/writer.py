@@ -137,5 +137,5 @@ class Writer:
     def where_defined(self, kind, derivative):
         try:
             self.results(kind, derivative())
-        except NotImplementedError:
-            pass
+        except (NotImplementedError, ValueError, TypeError) as error:  # each says that JAX has no such derivative
+            print(f"left out: {kind}: {str(error).splitlines()[0]}")

@@ -90,6 +90,7 @@ const Spec kUnary[] = {
     {&ops::exp2, library<ops::exp2>, [](Real x, Real) { return kLn2 * std::exp2(x); }, nullptr, 4},
     {&ops::expm1, library<ops::expm1>, [](Real x, Real) { return std::exp(x); }, nullptr, 4, 1},
     {&ops::log, library<ops::log>, [](Real x, Real) { return 1 / x; }, nullptr, 2},
+    {&ops::log2, library<ops::log2>, [](Real x, Real) { return 1 / (x * kLn2); }, nullptr, 4},
     {&ops::log1p, library<ops::log1p>, [](Real x, Real) { return 1 / (1 + x); }, nullptr, 2},
     {&ops::sin, library<ops::sin>, [](Real x, Real) { return std::cos(x); }, nullptr, 2},
     {&ops::cos, library<ops::cos>, [](Real x, Real) { return -std::sin(x); }, nullptr, 2},

@@ -93,6 +93,10 @@ struct OpDef {
   std::span<const BatchSlot> slots = {};
   std::vector<Batched> (*batch)(Builder& b, const Eqn& e, std::span<const Batched> operands, std::int64_t size) = nullptr;
 
+  // Collectives: the named axis they go over, and the op where that axis is being vectorised.
+  std::string_view (*axis)(const Eqn&) = nullptr;
+  std::vector<Batched> (*over)(Builder& b, const Eqn& e, std::span<const Batched> operands, std::int64_t size) = nullptr;
+
   // Partitioning of absolute factors and custom combines (the sharding passes).
   Values (*localize)(Builder& b, const Eqn& local, std::span<const Value> offsets) = nullptr;
 

@@ -183,11 +183,11 @@ void promote_scalars(Builder& b, const Eqn& e, std::vector<Batched>& in) {
 
 class BatchWalk {
  public:
-  BatchWalk(const FunctionRef& f, const std::vector<int>& in_dims, std::int64_t size)
-      : f_(*f), size_(size), b_(f->name() + ".batch"), map_(*f) {
+  BatchWalk(const FunctionRef& f, const std::vector<int>& in_dims, const MappedAxis& axis)
+      : f_(*f), axis_(axis), size_(axis.size), b_(f->name() + ".batch"), map_(*f) {
     for (std::size_t i = 0; i < in_dims.size(); ++i) {
       const Value p = f_.params()[i];
-      const Type t = in_dims[i] == kNone ? p.type() : with_dim(p.type(), in_dims[i], size);
+      const Type t = in_dims[i] == kNone ? p.type() : with_dim(p.type(), in_dims[i], axis.size);
       map_[p] = {b_.param(t, p.name()), in_dims[i]};
     }
   }
@@ -214,16 +214,27 @@ class BatchWalk {
     }
     b_.at(e, any ? "batch" : "");
     std::vector<Batched> out;
-    if (!any) {
+    if (e.op->axis && !axis_.name.empty() && e.op->axis(e) == axis_.name) {
+      b_.at(e, "batch");
+      out = e.op->over(b_, e, in, size_);
+    } else if (!any && !collects(e)) {
       for (Value v : b_.clone(e, values(in))) out.push_back({v, kNone});
     } else if (const RegionRules* regions = region_rules(e.op)) {
-      out = regions->batch(b_, e, in, size_);
+      out = regions->batch(b_, e, in, axis_);
     } else if (e.op->batch) {
       out = e.op->batch(b_, e, in, size_);
     } else {
       out = derived(e, std::move(in));
     }
     for (int j = 0; j < e.num_out(); ++j) map_[e.out(j)] = out[j];
+  }
+
+  // Something in its regions goes over the axis, whatever the operands are.
+  bool collects(const Eqn& e) const {
+    if (axis_.name.empty()) return false;
+    for (const FunctionRef& r : e.regions)
+      if (goes_over(*r, axis_.name)) return true;
+    return false;
   }
 
   static Values values(const std::vector<Batched>& in) {
@@ -263,6 +274,7 @@ class BatchWalk {
   }
 
   const Function& f_;
+  MappedAxis axis_;
   std::int64_t size_;
   Builder b_;
   ValueTable<Batched> map_;
@@ -270,15 +282,24 @@ class BatchWalk {
 
 }  // namespace
 
-Batch batch(const FunctionRef& f, const std::vector<int>& in_dims, std::int64_t size) {
-  return memoized(&Memo::batch, {f, in_dims, size}, [&] { return BatchWalk(f, in_dims, size).run(); });
+bool goes_over(const Function& f, std::string_view axis) {
+  for (const Eqn* e : f.eqns()) {
+    if (e->op->axis && (axis.empty() || e->op->axis(*e) == axis)) return true;
+    for (const FunctionRef& r : e->regions)
+      if (goes_over(*r, axis)) return true;
+  }
+  return false;
+}
+
+Batch batch(const FunctionRef& f, const std::vector<int>& in_dims, const MappedAxis& axis) {
+  return memoized(&Memo::batch, {f, in_dims, axis.size, axis.name}, [&] { return BatchWalk(f, in_dims, axis).run(); });
 }
 
 namespace {
 
 FunctionRef place_results(const FunctionRef& f, const std::vector<int>& in_dims, const std::vector<int>& out_dims,
-                          std::int64_t size) {
-  const Batch batched = batch(f, in_dims, size);
+                          const MappedAxis& axis) {
+  const Batch batched = batch(f, in_dims, axis);
   Builder b(f->name() + ".vmap");
   const Values params = clone_params(b, *batched.function, Mask(in_dims.size(), true));
   Values results = inline_into(b, *batched.function, params);
@@ -286,15 +307,16 @@ FunctionRef place_results(const FunctionRef& f, const std::vector<int>& in_dims,
     const int from = batched.out_dims[j], to = out_dims[j];
     SHEAF_CHECK(to != kNone || from == kNone, "an unbatched result was promised");
     if (to == kNone) continue;
-    results[j] = from == kNone ? insert_dim(b, results[j], to, size) : move_dim(b, results[j], from, to);
+    results[j] = from == kNone ? insert_dim(b, results[j], to, axis.size) : move_dim(b, results[j], from, to);
   }
   return b.finish(std::move(results));
 }
 
 }  // namespace
 
-FunctionRef vmap(const FunctionRef& f, const std::vector<int>& in_dims, const std::vector<int>& out_dims, std::int64_t size) {
-  return memoized(&Memo::vmap, {f, in_dims, out_dims, size}, [&] { return place_results(f, in_dims, out_dims, size); });
+FunctionRef vmap(const FunctionRef& f, const std::vector<int>& in_dims, const std::vector<int>& out_dims, const MappedAxis& axis) {
+  return memoized(&Memo::vmap, {f, in_dims, out_dims, axis.size, axis.name},
+                  [&] { return place_results(f, in_dims, out_dims, axis); });
 }
 
 }  // namespace sheaf::passes

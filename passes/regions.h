@@ -51,7 +51,7 @@ struct RegionRules {
   /// operands: null where linear; cts: null where zero. The cotangents of the linear operands, null where zero.
   ir::Values (*transpose)(ir::Builder& b, const ir::Eqn& e, const ir::Values& operands, const ir::Values& cts) = nullptr;
   std::vector<ir::Batched> (*batch)(ir::Builder& b, const ir::Eqn& e, std::span<const ir::Batched> operands,
-                                    std::int64_t size) = nullptr;
+                                    const MappedAxis& axis) = nullptr;
   /// Null: every operand and result stays.
   Shrunk (*shrink)(const ir::Eqn& e, const Mask& used) = nullptr;
   /// What takes the equation's place when the transforms are done; null: it is a step of the plan.

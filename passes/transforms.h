@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "ir/graph.h"
@@ -37,13 +38,23 @@ Vjp vjp(const ir::FunctionRef& f, const Mask& wrt);
 /// Parameters -> all results, then the gradient of result 0 (a float scalar) with respect to each parameter in `wrt`.
 ir::FunctionRef value_and_grad(const ir::FunctionRef& f, const Mask& wrt);
 
+/// The axis that a function is vectorised over, by the name its collectives call it; empty: none.
+struct MappedAxis {
+  MappedAxis(std::int64_t n, std::string called = "") : size(n), name(std::move(called)) {}  // NOLINT: most have no name
+  std::int64_t size;
+  std::string name;
+};
+
 /// Vectorises over a new axis of `size`: in_dims[k] is its position in parameter k, -1 when shared. The results carry it
 /// at out_dims[j], or -1 where none of its inputs is batched.
 struct Batch { ir::FunctionRef function; std::vector<int> out_dims; };
-Batch batch(const ir::FunctionRef& f, const std::vector<int>& in_dims, std::int64_t size);
+Batch batch(const ir::FunctionRef& f, const std::vector<int>& in_dims, const MappedAxis& axis);
 /// As `batch`, with the axis at out_dims[j] of result j (moved or broadcast there); -1 requires an unbatched result.
 ir::FunctionRef vmap(const ir::FunctionRef& f, const std::vector<int>& in_dims, const std::vector<int>& out_dims,
-                     std::int64_t size);
+                     const MappedAxis& axis);
+
+/// Whether a collective of f goes over the named axis; empty: over any.
+bool goes_over(const ir::Function& f, std::string_view axis);
 
 /// Only the results in `used` are wanted; equations and parameters they do not need go (parameters kept: `kept`).
 struct Dce { ir::FunctionRef function; Mask kept; };

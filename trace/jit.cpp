@@ -13,6 +13,7 @@
 #include "ir/log.h"
 #include "ir/op.h"
 #include "ir/text.h"
+#include "passes/transforms.h"
 #include "runtime/cache.h"
 #include "runtime/counters.h"
 #include "trace/apply.h"
@@ -35,7 +36,7 @@ struct Entry {
   std::vector<bool> donated;  // per parameter
   std::vector<bool> result_weak;
   std::vector<const Array*> captured;
-  bool is_reusable = true;  // false: captures values of a trace that will end
+  bool is_reusable = true;  // false: belongs to the trace it was made in
   mutable std::once_flag once;
   mutable CompiledPtr program;  // set once ...
   mutable std::atomic<const Compiled*> known{nullptr};  // ... and then here, for those who only look
@@ -131,6 +132,8 @@ class detail::JitFunction {
     else
       e->donated.resize(e->traced.function->params().size(), false);
     for (const LeafType& r : e->traced.results) e->result_weak.push_back(r.is_weak);
+    // What a collective means depends on the vmaps around this call.
+    e->is_reusable = !passes::goes_over(*e->traced.function, "");
     for (const Array& c : e->traced.captured) {
       e->captured.push_back(&c);
       e->is_reusable &= c.node()->kind != ArrayNode::Kind::traced;

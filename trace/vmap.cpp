@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "passes/transforms.h"
+#include "trace/axes.h"
 #include "trace/messages.h"
 #include "trace/recorder.h"
 #include "trace/trace_call.h"
@@ -77,10 +78,10 @@ std::vector<int> result_axes(const VmapOptions& options, const Traced& t, const 
   return axes;
 }
 
-void check_unmapped(const Traced& t, const std::vector<int>& in, const std::vector<int>& out, std::int64_t size,
-                    Loc loc) {
+void check_unmapped(const Traced& t, const std::vector<int>& in, const std::vector<int>& out,
+                    const passes::MappedAxis& axis, Loc loc) {
   if (std::find(out.begin(), out.end(), -1) == out.end()) return;
-  const passes::Batch b = passes::batch(t.function, in, size);
+  const passes::Batch b = passes::batch(t.function, in, axis);
   for (std::size_t j = 0; j < out.size(); ++j)
     if (out[j] < 0 && b.out_dims[j] >= 0)
       throw ShapeError(loc,
@@ -103,11 +104,15 @@ std::vector<Array> vmap(const FlatCall& call, const VmapOptions& options, Struct
     dims.erase(dims.begin() + in[i]);
     example[i].type = types[i].type.with_dims(std::move(dims));
   }
-  Traced t = trace_call(call, {.what = "vmap", .name = "vmap", .loc = loc}, example);
+  Traced t = [&] {
+    const AxisScope scope(options.axis_name, size);
+    return trace_call(call, {.what = "vmap", .name = "vmap", .loc = loc}, example);
+  }();
+  const passes::MappedAxis axis(size, options.axis_name);
   in.resize(t.function->params().size(), -1);
   const std::vector<int> out = result_axes(options, t, result_counts(t.structure), loc);
-  check_unmapped(t, in, out, size, loc);
-  const ir::FunctionRef f = passes::vmap(t.function, in, out, size);
+  check_unmapped(t, in, out, axis, loc);
+  const ir::FunctionRef f = passes::vmap(t.function, in, out, axis);
   result = std::move(t.structure);
   return apply_function(f, inputs_of(call, t), loc);
 }

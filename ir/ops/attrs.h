@@ -109,6 +109,12 @@ struct RandomBits {
   DType dtype = DType::u32;
 };
 
+struct AllReduce { std::string axis = {}; ReduceKind kind = ReduceKind::sum; };
+struct AllGather { std::string axis = {}; std::int64_t size = 0; std::int64_t dim = 0; };
+struct Ppermute { std::string axis = {}; std::vector<std::int64_t> sources = {}; std::vector<std::int64_t> targets = {}; };
+struct AllToAll { std::string axis = {}; std::int64_t split = 0; std::int64_t concat = 0; };
+struct AxisIndex { std::string axis = {}; };
+
 struct Check { std::string message = {}; };
 /// `pure`: may be dropped where no result is read, and called more or less often than written.
 struct CallbackAttrs {

@@ -92,8 +92,8 @@ FunctionRef with_params_kept(const Dce& shrunk, const Mask& kept, const Function
   return b.finish(inline_into(b, *shrunk.function, where(params, shrunk.kept)));
 }
 
-Value place_dim(Builder& b, Batched x, int to, std::int64_t size) {
-  return x.dim < 0 ? insert_dim(b, x.value, to, size) : move_dim(b, x.value, x.dim, to);
+Value place_dim(Builder& b, Batched x, int to, const MappedAxis& axis) {
+  return x.dim < 0 ? insert_dim(b, x.value, to, axis.size) : move_dim(b, x.value, x.dim, to);
 }
 
 void mark_split(const FunctionRef& f, const Mask& known) { Memo::current().split.emplace(std::tuple{f, known}, true); }

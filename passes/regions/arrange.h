@@ -53,7 +53,7 @@ ir::FunctionRef with_zeros(const ir::FunctionRef& f, const Mask& have, const Mas
 ir::FunctionRef with_params_kept(const Dce& shrunk, const Mask& kept, const ir::FunctionRef& original);
 
 /// The value with its batch dim at `to`: moved there, or broadcast.
-ir::Value place_dim(ir::Builder& b, ir::Batched x, int to, std::int64_t size);
+ir::Value place_dim(ir::Builder& b, ir::Batched x, int to, const MappedAxis& axis);
 
 /// Remembers that partial evaluation of f with the parameters in `known` has nothing to move.
 void mark_split(const ir::FunctionRef& f, const Mask& known);

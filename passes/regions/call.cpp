@@ -30,14 +30,14 @@ Values transpose_region(Builder& b, const Eqn& e, const Values& operands, const 
   return in;
 }
 
-std::vector<Batched> batch_region(Builder& b, const Eqn& e, std::span<const Batched> in, std::int64_t size) {
+std::vector<Batched> batch_region(Builder& b, const Eqn& e, std::span<const Batched> in, const MappedAxis& axis) {
   std::vector<int> dims;
   Values operands;
   for (const Batched& x : in) {
     dims.push_back(x.dim);
     operands.push_back(x.value);
   }
-  const Batch callee = batch(e.regions[0], dims, size);
+  const Batch callee = batch(e.regions[0], dims, axis);
   const Values outs = b.emit_all(e.op, std::move(operands), e.attributes, {callee.function});
   std::vector<Batched> out;
   for (std::size_t j = 0; j < outs.size(); ++j) out.push_back({outs[j], callee.out_dims[j]});

@@ -171,18 +171,18 @@ Values transpose_cond(Builder& b, const Eqn& e, const Values& operands, const Va
 }
 
 // One index for all examples: the branches are batched.
-std::vector<Batched> batch_branches(Builder& b, const Eqn& e, std::span<const Batched> in, std::int64_t size) {
+std::vector<Batched> batch_branches(Builder& b, const Eqn& e, std::span<const Batched> in, const MappedAxis& axis) {
   std::vector<int> dims, out(e.num_out(), -1);
   Values operands;
   for (const Batched& x : in) operands.push_back(x.value);
   for (std::size_t k = 1; k < in.size(); ++k) dims.push_back(in[k].dim);
   for (const FunctionRef& branch : e.regions) {
-    const Batch batched = batch(branch, dims, size);
+    const Batch batched = batch(branch, dims, axis);
     for (int j = 0; j < e.num_out(); ++j)
       if (batched.out_dims[j] >= 0) out[j] = 0;
   }
   std::vector<FunctionRef> branches;
-  for (const FunctionRef& branch : e.regions) branches.push_back(vmap(branch, dims, out, size));
+  for (const FunctionRef& branch : e.regions) branches.push_back(vmap(branch, dims, out, axis));
   const Values outs = b.emit_all(e.op, std::move(operands), nullptr, std::move(branches));
   std::vector<Batched> results;
   for (int j = 0; j < e.num_out(); ++j) results.push_back({outs[j], out[j]});
@@ -190,8 +190,8 @@ std::vector<Batched> batch_branches(Builder& b, const Eqn& e, std::span<const Ba
 }
 
 // An index per example: every branch runs on all, and each example picks its own.
-std::vector<Batched> batch_cond(Builder& b, const Eqn& e, std::span<const Batched> in, std::int64_t size) {
-  if (in[0].dim < 0) return batch_branches(b, e, in, size);
+std::vector<Batched> batch_cond(Builder& b, const Eqn& e, std::span<const Batched> in, const MappedAxis& axis) {
+  if (in[0].dim < 0) return batch_branches(b, e, in, axis);
   for (const FunctionRef& branch : e.regions)
     if (branch->effects() != Effects::none)
       refuse(e, "under vmap every branch runs, so that a branch may not print, check or call back");
@@ -204,8 +204,8 @@ std::vector<Batched> batch_cond(Builder& b, const Eqn& e, std::span<const Batche
     const Value mine = b.emit(ops::eq, {index, b.constant(DType::i32, i)});  // [size]
     Values operands;
     for (std::size_t k = 1; k < in.size(); ++k)
-      operands.push_back(dims[k - 1] < 0 ? in[k].value : guarded(b, mine, place_dim(b, in[k], 0, size)));
-    const FunctionRef branch = vmap(e.regions[i], dims, std::vector<int>(e.num_out(), 0), size);
+      operands.push_back(dims[k - 1] < 0 ? in[k].value : guarded(b, mine, place_dim(b, in[k], 0, axis)));
+    const FunctionRef branch = vmap(e.regions[i], dims, std::vector<int>(e.num_out(), 0), axis);
     const Values outs = inline_into(b, *branch, operands);
     for (int j = 0; j < e.num_out(); ++j) {
       if (i == 0) chosen.push_back(outs[j]);

@@ -27,10 +27,10 @@ std::vector<int> zero_or_none(std::span<const Batched> in) {
 }
 
 // The operands with their batch dims in front; none where `dims` says so.
-Values placed(Builder& b, std::span<const Batched> in, const std::vector<int>& dims, std::int64_t size) {
+Values placed(Builder& b, std::span<const Batched> in, const std::vector<int>& dims, const MappedAxis& axis) {
   Values values;
   for (std::size_t k = 0; k < in.size(); ++k)
-    values.push_back(dims[k] < 0 ? in[k].value : place_dim(b, in[k], 0, size));
+    values.push_back(dims[k] < 0 ? in[k].value : place_dim(b, in[k], 0, axis));
   return values;
 }
 
@@ -76,22 +76,22 @@ Values transpose_value(Builder& b, const Eqn& e, const Values& operands, const V
   return transpose_region(b, as_call, operands, cts, nullptr);
 }
 
-std::vector<Batched> batch_custom_jvp(Builder& b, const Eqn& e, std::span<const Batched> in, std::int64_t size) {
+std::vector<Batched> batch_custom_jvp(Builder& b, const Eqn& e, std::span<const Batched> in, const MappedAxis& axis) {
   const int consts = e.attrs<ops::CustomJvp>().consts;
   const std::vector<int> dims = zero_or_none(in);
   const std::vector<Type> types = e.in_types();
   const Mask float_args = floats(slice(types, consts, types.size() - consts));
   const std::vector<int> rule_dims = ops::joined(dims, where(slice(dims, consts, dims.size() - consts), float_args));
-  std::vector<int> out = batch(e.regions[0], dims, size).out_dims;
-  const std::vector<int> rule_out = batch(e.regions[1], rule_dims, size).out_dims;
+  std::vector<int> out = batch(e.regions[0], dims, axis).out_dims;
+  const std::vector<int> rule_out = batch(e.regions[1], rule_dims, axis).out_dims;
   const Mask float_out = floats(e.regions[0]->result_types());
   for (int j = 0, t = e.num_out(); j < e.num_out(); ++j) {
     const bool tangent_is_batched = float_out[j] && rule_out[t++] >= 0;
     out[j] = out[j] >= 0 || rule_out[j] >= 0 || tangent_is_batched ? 0 : -1;
   }
-  const FunctionRef f = vmap(e.regions[0], dims, out, size);
-  const FunctionRef rule = vmap(e.regions[1], rule_dims, ops::joined(out, where(out, float_out)), size);
-  const Values outs = b.emit_all(e.op, placed(b, in, dims, size), e.attributes, {f, rule});
+  const FunctionRef f = vmap(e.regions[0], dims, out, axis);
+  const FunctionRef rule = vmap(e.regions[1], rule_dims, ops::joined(out, where(out, float_out)), axis);
+  const Values outs = b.emit_all(e.op, placed(b, in, dims, axis), e.attributes, {f, rule});
   std::vector<Batched> results;
   for (int j = 0; j < e.num_out(); ++j) results.push_back({outs[j], out[j]});
   return results;
@@ -114,17 +114,17 @@ Dual jvp_custom_vjp(Builder& b, const Eqn& e, const Values& operands, const Valu
 }
 
 // Arguments, residuals and cotangents are all batched, so that a cotangent is an example's own; captures may be shared.
-std::vector<Batched> batch_custom_vjp(Builder& b, const Eqn& e, std::span<const Batched> in, std::int64_t size) {
+std::vector<Batched> batch_custom_vjp(Builder& b, const Eqn& e, std::span<const Batched> in, const MappedAxis& axis) {
   const int consts = e.attrs<ops::CustomVjp>().consts;
   std::vector<int> dims = zero_or_none(in);
   std::fill(dims.begin() + consts, dims.end(), 0);
   std::vector<int> backward_dims(e.regions[2]->params().size(), 0);
   std::copy_n(dims.begin(), consts, backward_dims.begin());
   const auto batched = [&](const FunctionRef& f, const std::vector<int>& in_dims) {
-    return vmap(f, in_dims, std::vector<int>(f->results().size(), 0), size);
+    return vmap(f, in_dims, std::vector<int>(f->results().size(), 0), axis);
   };
   return all_in_front(b.emit_all(
-      e.op, placed(b, in, dims, size), e.attributes,
+      e.op, placed(b, in, dims, axis), e.attributes,
       {batched(e.regions[0], dims), batched(e.regions[1], dims), batched(e.regions[2], backward_dims)}));
 }
 
@@ -159,15 +159,15 @@ Values transpose_custom_linear(Builder& b, const Eqn& e, const Values& operands,
   return Values(residuals) + outs;
 }
 
-std::vector<Batched> batch_custom_linear(Builder& b, const Eqn& e, std::span<const Batched> in, std::int64_t size) {
+std::vector<Batched> batch_custom_linear(Builder& b, const Eqn& e, std::span<const Batched> in, const MappedAxis& axis) {
   const int residuals = e.attrs<ops::CustomLinear>().residuals;
   std::vector<int> dims = zero_or_none(in);
   std::fill(dims.begin() + residuals, dims.end(), 0);
   std::vector<int> backward_dims = slice(dims, 0, residuals);
   backward_dims.resize(e.regions[0]->params().size(), 0);
   const FunctionRef backward =
-      vmap(e.regions[0], backward_dims, std::vector<int>(e.regions[0]->results().size(), 0), size);
-  return all_in_front(b.emit_all(e.op, placed(b, in, dims, size), e.attributes, {backward}));
+      vmap(e.regions[0], backward_dims, std::vector<int>(e.regions[0]->results().size(), 0), axis);
+  return all_in_front(b.emit_all(e.op, placed(b, in, dims, axis), e.attributes, {backward}));
 }
 
 Values expand_custom_linear(Builder& b, const Eqn& e, const Values& operands) {
@@ -211,13 +211,13 @@ Values transpose_solve(Builder& b, const Eqn& e, const Values& operands, const V
   return Values(consts) + outs;
 }
 
-std::vector<Batched> batch_solve(Builder& b, const Eqn& e, std::span<const Batched> in, std::int64_t size) {
+std::vector<Batched> batch_solve(Builder& b, const Eqn& e, std::span<const Batched> in, const MappedAxis& axis) {
   const int consts = e.attrs<ops::CustomLinearSolve>().consts;
   std::vector<int> dims = zero_or_none(in);
   std::fill(dims.begin() + consts, dims.end(), 0);
   std::vector<FunctionRef> regions;
-  for (const FunctionRef& f : e.regions) regions.push_back(vmap(f, dims, std::vector<int>(e.num_out(), 0), size));
-  return all_in_front(b.emit_all(e.op, placed(b, in, dims, size), e.attributes, std::move(regions)));
+  for (const FunctionRef& f : e.regions) regions.push_back(vmap(f, dims, std::vector<int>(e.num_out(), 0), axis));
+  return all_in_front(b.emit_all(e.op, placed(b, in, dims, axis), e.attributes, std::move(regions)));
 }
 
 Values expand_solve(Builder& b, const Eqn& e, const Values& operands) { return inline_into(b, *e.regions[1], operands); }

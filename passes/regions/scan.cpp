@@ -268,13 +268,13 @@ Values transpose_scan(Builder& b, const Eqn& e, const Values& operands, const Va
   return in;
 }
 
-std::vector<Batched> batch_scan(Builder& b, const Eqn& e, std::span<const Batched> in, std::int64_t size) {
+std::vector<Batched> batch_scan(Builder& b, const Eqn& e, std::span<const Batched> in, const MappedAxis& axis) {
   const Roles r(e);
   std::vector<int> dims;
   for (int k = 0; k < e.num_in(); ++k) dims.push_back(in[k].dim < 0 ? -1 : 0);
   std::vector<int> out;
   for (bool stable = false; !stable;) {
-    out = batch(e.regions[0], dims, size).out_dims;
+    out = batch(e.regions[0], dims, axis).out_dims;
     stable = true;
     for (int k = 0; k < r.carry; ++k) {
       if (dims[r.consts + k] == 0) out[k] = 0;
@@ -288,9 +288,9 @@ std::vector<Batched> batch_scan(Builder& b, const Eqn& e, std::span<const Batche
   Values operands;
   for (int k = 0; k < e.num_in(); ++k) {
     const int to = k < r.consts + r.carry ? 0 : 1;
-    operands.push_back(dims[k] < 0 ? in[k].value : place_dim(b, in[k], to, size));
+    operands.push_back(dims[k] < 0 ? in[k].value : place_dim(b, in[k], to, axis));
   }
-  const Values outs = emit_scan(b, vmap(e.regions[0], dims, out, size), std::move(operands), r.attrs, r.consts, r.carry);
+  const Values outs = emit_scan(b, vmap(e.regions[0], dims, out, axis), std::move(operands), r.attrs, r.consts, r.carry);
   std::vector<Batched> results;
   for (int j = 0; j < e.num_out(); ++j) results.push_back({outs[j], out[j] < 0 ? -1 : j < r.carry ? 0 : 1});
   return results;

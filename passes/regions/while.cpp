@@ -167,7 +167,7 @@ FunctionRef frozen_when_done(const FunctionRef& cond, const FunctionRef& body, c
   return b.finish(std::move(kept));
 }
 
-std::vector<Batched> batch_while(Builder& b, const Eqn& e, std::span<const Batched> in, std::int64_t size) {
+std::vector<Batched> batch_while(Builder& b, const Eqn& e, std::span<const Batched> in, const MappedAxis& axis) {
   const Roles r(e);
   std::vector<int> dims;
   for (const Batched& x : in) dims.push_back(x.dim < 0 ? -1 : 0);
@@ -181,17 +181,17 @@ std::vector<Batched> batch_while(Builder& b, const Eqn& e, std::span<const Batch
       dims[fixed + k] = 0;
       stable = false;
     };
-    lanes_differ = batch(e.regions[0], ops::joined(r.of_cond(dims), carry), size).out_dims[0] >= 0;
-    const std::vector<int> out = batch(e.regions[1], ops::joined(r.of_body(dims), carry), size).out_dims;
+    lanes_differ = batch(e.regions[0], ops::joined(r.of_cond(dims), carry), axis).out_dims[0] >= 0;
+    const std::vector<int> out = batch(e.regions[1], ops::joined(r.of_body(dims), carry), axis).out_dims;
     for (int k = 0; k < r.carry; ++k)
       if (lanes_differ || out[k] >= 0) make_batched(k);
   }
   Values operands;
   for (int k = 0; k < e.num_in(); ++k)
-    operands.push_back(dims[k] < 0 ? in[k].value : place_dim(b, in[k], 0, size));
+    operands.push_back(dims[k] < 0 ? in[k].value : place_dim(b, in[k], 0, axis));
   const std::vector<int> carry_dims = r.of_carry(dims);
-  FunctionRef cond = vmap(e.regions[0], ops::joined(r.of_cond(dims), carry_dims), {lanes_differ ? 0 : -1}, size);
-  FunctionRef body = vmap(e.regions[1], ops::joined(r.of_body(dims), carry_dims), carry_dims, size);
+  FunctionRef cond = vmap(e.regions[0], ops::joined(r.of_cond(dims), carry_dims), {lanes_differ ? 0 : -1}, axis);
+  FunctionRef body = vmap(e.regions[1], ops::joined(r.of_body(dims), carry_dims), carry_dims, axis);
   ops::While attrs = r.attrs;
   if (lanes_differ) {
     body = frozen_when_done(cond, body, r);

@@ -16,6 +16,7 @@ struct VmapOptions {
   std::vector<Axis> in = {};    // per argument; empty: all 0
   std::vector<Axis> out = {};   // per element of a tuple or pair returned, or one for the result; empty: all 0
   std::optional<std::int64_t> size = {};  // needed only when no argument is mapped
+  std::string axis_name = {};             // for psum and the like (sheaf/collectives.h)
 };
 
 namespace detail {

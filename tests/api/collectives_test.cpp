@@ -1,0 +1,89 @@
+// Collectives over a named axis of vmap: values, derivatives, nesting, and the errors of axes that are not there.
+#include <doctest/doctest.h>
+
+#include "sheaf/sheaf.h"
+
+using namespace sheaf;
+
+namespace {
+
+using Floats = std::vector<float>;
+
+template <class F>
+std::string message_of(F f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "nothing was thrown";
+}
+
+Array numbers(std::initializer_list<float> x) { return array(std::vector<float>(x)); }
+
+}  // namespace
+
+TEST_CASE("reductions over a vmapped axis see all examples") {
+  const Array x = numbers({1, 2, 6});
+  const VmapOptions i{.axis_name = "i"};
+  CHECK(vmap([](Array v) { return psum(v, "i"); }, i)(x).to_vector<float>() == Floats{9, 9, 9});
+  CHECK(vmap([](Array v) { return v - pmean(v, "i"); }, i)(x).to_vector<float>() == Floats{-2, -1, 3});
+  CHECK(vmap([](Array v) { return pmax(v, "i") - pmin(v, "i"); }, i)(x).to_vector<float>() == Floats{5, 5, 5});
+  CHECK(vmap([](Array v) { return psum(Array(2.0f), "i") + 0.0f * v; }, i)(x).to_vector<float>() == Floats{6, 6, 6});
+  CHECK(jit(vmap([](Array v) { return v * convert(axis_index("i"), f32); }, i))(x).to_vector<float>() == Floats{0, 2, 12});
+  CHECK(vmap([](Array v) { return v * static_cast<float>(axis_size("i")); }, i)(x).to_vector<float>() == Floats{3, 6, 18});
+}
+
+TEST_CASE("all_gather, ppermute and all_to_all move values between examples") {
+  const Array x = numbers({1, 2, 6});
+  const VmapOptions i{.axis_name = "i"};
+  CHECK(vmap([](Array v) { return all_gather(v, "i"); }, i)(x).to_vector<float>() == Floats{1, 2, 6, 1, 2, 6, 1, 2, 6});
+  CHECK(vmap([](Array v) { return ppermute(v, "i", {{0, 1}, {1, 2}}); }, i)(x).to_vector<float>() == Floats{0, 1, 2});
+  const Array m = reshape(arange(6, f32), {2, 3});  // mapped along columns: examples are columns of 2
+  const VmapOptions columns{.in = {1}, .axis_name = "i"};
+  CHECK(vmap([](Array v) { return all_gather(v, "i", 1); }, columns)(m).shape() == Shape{3, 2, 3});
+  const Array square = reshape(arange(9, f32), {3, 3});
+  const auto swap = vmap([](Array v) { return all_to_all(v, "i", 0, 0); }, i);
+  CHECK(swap(square).to_vector<float>() == Floats{0, 3, 6, 1, 4, 7, 2, 5, 8});
+  CHECK(swap(swap(square)).to_vector<float>() == square.to_vector<float>());
+}
+
+TEST_CASE("collectives differentiate, inside vmap and around it, in loops, calls and nested axes") {
+  const Array x = numbers({1, 2, 6});
+  const VmapOptions i{.axis_name = "i"};
+  // sum over examples of (x_k * s)^2 with s = sum x: the gradient of a whole.
+  const auto whole = [&](Array v) { return sum(vmap([](Array e) { return square(e * psum(e, "i")); }, i)(v)); };
+  const auto plain = [](Array v) { return sum(square(v * sum(v))); };
+  CHECK(grad(whole)(x).to_vector<float>() == grad(plain)(x).to_vector<float>());
+  const auto extreme = [&](Array v) { return sum(vmap([](Array e) { return e * pmax(e, "i"); }, i)(v)); };
+  CHECK(grad(extreme)(x).to_vector<float>() == grad([](Array v) { return sum(v * max(v)); })(x).to_vector<float>());
+  const auto gather = [&](Array v) { return sum(vmap([](Array e) { return e * sum(square(all_gather(e, "i"))); }, i)(v)); };
+  CHECK(grad(gather)(x).to_vector<float>() == grad([](Array v) { return sum(v * sum(square(v))); })(x).to_vector<float>());
+
+  const auto in_loop = [](Array v) {
+    return scan([](Array c, Array) { return std::pair{c - 0.5f * pmean(c, "i"), none}; }, v, arange(2)).first;
+  };
+  CHECK(vmap(in_loop, i)(x).to_vector<float>() == Floats{-1.25, -0.25, 3.75});
+  const auto inner = jit([](Array v) { return psum(v, "i"); });
+  CHECK(vmap([&](Array v) { return inner(v); }, i)(x).to_vector<float>() == Floats{9, 9, 9});
+  CHECK(vmap([&](Array v) { return inner(v); }, i)(numbers({1, 1})).to_vector<float>() == Floats{2, 2});
+
+  const Array m = reshape(arange(6, f32), {2, 3});
+  const auto both = vmap(
+      [&](Array row) { return vmap([](Array e) { return psum(e, "rows") + 100.0f * psum(e, "columns"); }, {.axis_name = "columns"})(row); },
+      {.axis_name = "rows"});
+  CHECK(both(m).to_vector<float>() == Floats{303, 305, 307, 1203, 1205, 1207});
+}
+
+TEST_CASE("an axis that no vmap has, and shapes that do not fit it, are named") {
+  CHECK(message_of([] { psum(Array(1.0f), "i"); }) ==
+        "collectives_test.cpp:80: psum: no enclosing vmap has an axis \"i\"; give one .axis_name");
+  const auto f = [](Array v) { return psum(v, "j"); };
+  CHECK(message_of([&] { vmap(f, {.axis_name = "i"})(arange(3, f32)); }) ==
+        "collectives_test.cpp:81: psum: no enclosing vmap has an axis \"j\"; there is \"i\"");
+  const VmapOptions i{.axis_name = "i"};
+  CHECK(message_of([&] { vmap([](Array v) { return ppermute(v, "i", {{0, 3}}); }, i)(arange(3, f32)); }) ==
+        "collectives_test.cpp:86: ppermute: the pair (0, 3) is out of range for axis \"i\" of size 3");
+  CHECK(message_of([&] { vmap([](Array v) { return ppermute(v, "i", {{0, 1}, {2, 1}}); }, i)(arange(3, f32)); }) ==
+        "collectives_test.cpp:88: ppermute: example 1 gets two values");
+}

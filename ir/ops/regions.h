@@ -20,8 +20,9 @@ inline absl::Status region_count(const Eqn& e, std::size_t n) {
 inline absl::Status same_types(const Function& f, std::string_view what, const std::vector<Type>& wanted,
                                const std::vector<Type>& given) {
   if (wanted.size() != given.size())
-    return absl::InvalidArgumentError(
-        fmt::format("{} takes {} {}s, not {}", f.name(), wanted.size(), what, given.size()));
+    return absl::InvalidArgumentError(fmt::format("{} {} {} {}{}, not {}", f.name(),
+                                                  what == "result" ? "must return" : "takes", wanted.size(), what,
+                                                  wanted.size() == 1 ? "" : "s", given.size()));
   for (std::size_t k = 0; k < wanted.size(); ++k)
     if (wanted[k] != given[k])
       return absl::InvalidArgumentError(fmt::format("{} {} of {} must be {}, not {}", what, k, f.name(),

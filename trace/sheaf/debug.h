@@ -26,7 +26,7 @@ void debug_print(std::string format, std::vector<Array> arrays, Loc loc);
 /// The format with the line of the call, which a pack of arguments leaves no room for.
 struct Format {
   template <std::convertible_to<std::string> T>
-  Format(T text, Loc at = Loc::current()) : text(std::move(text)), loc(at) {}  // NOLINT
+  Format(T words, Loc at = Loc::current()) : text(std::move(words)), loc(at) {}  // NOLINT
   std::string text;
   Loc loc;
 };

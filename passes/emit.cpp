@@ -5,14 +5,14 @@ namespace sheaf::passes {
 
 using namespace ir;
 
-Values inline_into(Builder& b, const Function& f, const Values& args) {
+Values emit_each(Builder& b, const Function& f, const Values& args, Step step) {
   ValueTable<Value> map(f);
   for (std::size_t i = 0; i < args.size(); ++i) map[f.params()[i]] = args[i];
   for (const Eqn* e : f.eqns()) {
     Values operands;
     for (Value v : e->operands) operands.push_back(map[v]);
     b.set_loc(e->loc, e->how);
-    const Values outs = b.clone(*e, std::move(operands));
+    const Values outs = step(b, *e, std::move(operands));
     for (int j = 0; j < e->num_out(); ++j) map[e->out(j)] = outs[j];
   }
   Values results;
@@ -20,26 +20,24 @@ Values inline_into(Builder& b, const Function& f, const Values& args) {
   return results;
 }
 
+FunctionRef remade(const Function& f, Step step) {
+  Builder b(f.name());
+  const Values params = clone_params(b, f, Mask(f.params().size(), true));
+  const FunctionRef out = b.finish(emit_each(b, f, params, step));
+  return f.mesh().empty() ? out : out->on_mesh(f.mesh());
+}
+
+Values inline_into(Builder& b, const Function& f, const Values& args) {
+  return emit_each(b, f, args, [](Builder& to, const Eqn& e, Values operands) { return to.clone(e, std::move(operands)); });
+}
+
 FunctionRef with_kernels(const Function& plan, const std::function<PlannedKernel(const Eqn&)>& change) {
-  Builder b(plan.name());
-  ValueTable<Value> map(plan);
-  const Values params = clone_params(b, plan, Mask(plan.params().size(), true));
-  for (std::size_t i = 0; i < params.size(); ++i) map[plan.params()[i]] = params[i];
-  for (const Eqn* e : plan.eqns()) {
-    Values operands;
-    for (Value v : e->operands) operands.push_back(map[v]);
-    b.set_loc(e->loc, e->how);
-    PlannedKernel kernel;
-    if (e->op == &ops::kernel) kernel = change(*e);
-    const Values outs = e->op == &ops::kernel
-                            ? b.emit_all(e->op, std::move(operands),
-                                         std::make_shared<const ops::Kernel>(std::move(kernel.attributes)), {kernel.region})
-                            : b.clone(*e, std::move(operands));
-    for (int j = 0; j < e->num_out(); ++j) map[e->out(j)] = outs[j];
-  }
-  Values results;
-  for (Value r : plan.results()) results.push_back(map[r]);
-  return b.finish(std::move(results));
+  return remade(plan, [&](Builder& b, const Eqn& e, Values operands) {
+    if (e.op != &ops::kernel) return b.clone(e, std::move(operands));
+    PlannedKernel kernel = change(e);
+    return b.emit_all(e.op, std::move(operands), std::make_shared<const ops::Kernel>(std::move(kernel.attributes)),
+                      {kernel.region});
+  });
 }
 
 FunctionRef with_regions(const Function& body, std::vector<FunctionRef> regions) {

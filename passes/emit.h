@@ -1,6 +1,8 @@
 // Small pieces all transforms share.
 #pragma once
 
+#include <absl/functional/function_ref.h>
+
 #include <functional>
 #include <optional>
 
@@ -9,6 +11,14 @@
 #include "passes/transforms.h"
 
 namespace sheaf::passes {
+
+/// What is emitted for an equation, given its operands in b: a value for each of its results.
+using Step = absl::FunctionRef<ir::Values(ir::Builder& b, const ir::Eqn& e, ir::Values operands)>;
+/// The equations of f, each as `step` emits it in b at the equation's line, with `args` for f's parameters; gives f's
+/// results.
+ir::Values emit_each(ir::Builder& b, const ir::Function& f, const ir::Values& args, Step step);
+/// f made again with each equation as `step` emits it.
+ir::FunctionRef remade(const ir::Function& f, Step step);
 
 /// The equations of f, emitted in b with `args` for its parameters; gives f's results. Calls stay calls.
 ir::Values inline_into(ir::Builder& b, const ir::Function& f, const ir::Values& args);

@@ -23,25 +23,12 @@ Expand expansion_of(const Eqn& e) {
 
 // One level: what an expansion contains is expanded by the next round.
 FunctionRef expand_once(const FunctionRef& f, bool& changed) {
-  Builder b(f->name());
-  ValueTable<Value> map(*f);
-  const Values params = clone_params(b, *f, Mask(f->params().size(), true));
-  for (std::size_t i = 0; i < params.size(); ++i) map[f->params()[i]] = params[i];
-  for (const Eqn* e : f->eqns()) {
-    Values operands, outs;
-    for (Value v : e->operands) operands.push_back(map[v]);
-    b.set_loc(e->loc, e->how);
-    if (const Expand expand = expansion_of(*e)) {
-      outs = expand(b, *e, operands);
-      changed = true;
-    } else {
-      outs = b.emit_all(e->op, std::move(operands), e->attributes, in_regions(*e, inline_calls));
-    }
-    for (int j = 0; j < e->num_out(); ++j) map[e->out(j)] = outs[j];
-  }
-  Values results;
-  for (Value r : f->results()) results.push_back(map[r]);
-  return b.finish(std::move(results));
+  return remade(*f, [&](Builder& b, const Eqn& e, Values operands) {
+    const Expand expand = expansion_of(e);
+    if (!expand) return b.emit_all(e.op, std::move(operands), e.attributes, in_regions(e, inline_calls));
+    changed = true;
+    return expand(b, e, operands);
+  });
 }
 
 bool has_work(const Function& f) {

@@ -320,25 +320,13 @@ FunctionRef loops(const FunctionRef& f) {
   const auto is_region = [](const Eqn* e) { return !e->regions.empty(); };
   if (std::none_of(f->eqns().begin(), f->eqns().end(), is_region)) return f;
   const Memo::Scope scope;
-  Builder b(f->name());
-  ValueTable<Value> map(*f);
-  const Values params = clone_params(b, *f, Mask(f->params().size(), true));
-  for (std::size_t i = 0; i < params.size(); ++i) map[f->params()[i]] = params[i];
-  for (const Eqn* e : f->eqns()) {
-    Values operands, outs;
-    for (Value v : e->operands) operands.push_back(map[v]);
-    b.set_loc(e->loc, e->how);
-    std::vector<FunctionRef> regions = in_regions(*e, loops);
-    if (e->op == &ops::scan) outs = better_scan(b, *e, regions[0], operands);
-    else if (e->op == &ops::while_) outs = better_while(b, *e, std::move(regions), std::move(operands));
-    else if (e->op == &ops::cond) outs = better_cond(b, *e, std::move(regions), operands);
-    else outs = b.emit_all(e->op, std::move(operands), e->attributes, std::move(regions));
-    for (int j = 0; j < e->num_out(); ++j) map[e->out(j)] = outs[j];
-  }
-  Values results;
-  for (Value r : f->results()) results.push_back(map[r]);
-  const FunctionRef out = b.finish(std::move(results));
-  return f->mesh().empty() ? out : out->on_mesh(f->mesh());
+  return remade(*f, [](Builder& b, const Eqn& e, Values operands) {
+    std::vector<FunctionRef> regions = in_regions(e, loops);
+    if (e.op == &ops::scan) return better_scan(b, e, regions[0], operands);
+    if (e.op == &ops::while_) return better_while(b, e, std::move(regions), std::move(operands));
+    if (e.op == &ops::cond) return better_cond(b, e, std::move(regions), operands);
+    return b.emit_all(e.op, std::move(operands), e.attributes, std::move(regions));
+  });
 }
 
 }  // namespace sheaf::passes

@@ -20,24 +20,13 @@ using Rewritten = absl::flat_hash_map<FunctionRef, FunctionRef>;
 
 FunctionRef rewrite(const FunctionRef& f, Better better, Rewritten& done) {
   if (const auto it = done.find(f); it != done.end()) return it->second;
-  Builder b(f->name());
-  ValueTable<Value> map(*f);
-  const Values params = clone_params(b, *f, Mask(f->params().size(), true));
-  for (std::size_t i = 0; i < params.size(); ++i) map[f->params()[i]] = params[i];
-  for (const Eqn* e : f->eqns()) {
-    Values operands;
-    for (Value v : e->operands) operands.push_back(map[v]);
+  FunctionRef out = remade(*f, [&](Builder& b, const Eqn& e, Values operands) {
     std::vector<FunctionRef> regions;
-    for (const FunctionRef& r : e->regions) regions.push_back(rewrite(r, better, done));
-    b.set_loc(e->loc, e->how);
-    Values outs = b.emit_all(e->op, std::move(operands), e->attributes, std::move(regions));
+    for (const FunctionRef& r : e.regions) regions.push_back(rewrite(r, better, done));
+    Values outs = b.emit_all(e.op, std::move(operands), e.attributes, std::move(regions));
     if (outs.size() == 1) outs[0] = better(b, outs[0]);
-    for (int j = 0; j < e->num_out(); ++j) map[e->out(j)] = outs[j];
-  }
-  Values results;
-  for (Value r : f->results()) results.push_back(map[r]);
-  FunctionRef out = b.finish(std::move(results));
-  if (!f->mesh().empty()) out = out->on_mesh(f->mesh());
+    return outs;
+  });
   return done.emplace(f, std::move(out)).first->second;
 }
 

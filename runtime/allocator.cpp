@@ -4,12 +4,14 @@
 #include "runtime/allocator.h"
 
 #include <sys/mman.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cstdlib>
+#include <fstream>
 #include <map>
 #include <mutex>
 #include <set>
@@ -74,7 +76,7 @@ std::byte* map_region(std::int64_t bytes) {
   const std::int64_t before = -static_cast<std::int64_t>(std::bit_cast<std::uintptr_t>(begin)) & (kHugePage - 1);
   if (before > 0) munmap(begin, static_cast<std::size_t>(before));
   std::byte* base = begin + before;
-  if (before < kHugePage) munmap(base + bytes, static_cast<std::size_t>(kHugePage - before));
+  munmap(base + bytes, static_cast<std::size_t>(kHugePage - before));
   madvise(base, static_cast<std::size_t>(bytes), MADV_HUGEPAGE);  // a wish: kernels without it are only slower
   return base;
 }
@@ -109,6 +111,7 @@ struct Allocator::State {
   std::byte* take_small(std::int64_t size);
   std::byte* take_large(std::int64_t size);
   bool add_region(std::int64_t size);
+  bool give_back_regions();
   void add_free(std::byte* data, std::int64_t bytes);
   void remove_free(std::map<std::byte*, std::int64_t>::iterator range);
   void touch(std::byte* data, std::int64_t bytes);
@@ -137,7 +140,7 @@ std::byte* Allocator::State::take_small(std::int64_t size) {
 std::byte* Allocator::State::take_large(std::int64_t size) {
   auto best = free_by_size.lower_bound({size, nullptr});
   if (best == free_by_size.end()) {
-    if (!add_region(size)) return nullptr;
+    if (!add_region(size) && !(give_back_regions() && add_region(size))) return nullptr;
     best = free_by_size.lower_bound({size, nullptr});
   }
   const auto [bytes, data] = *best;
@@ -161,6 +164,24 @@ bool Allocator::State::add_region(std::int64_t size) {
   add_free(base, bytes);
   ir::log(ir::LogTopic::runtime, "new memory region of {}, {} reserved", human(bytes), human(stats.bytes_reserved));
   return true;
+}
+
+/// Regions that are one free range go back to the system; false if there is none.
+bool Allocator::State::give_back_regions() {
+  const std::int64_t before = stats.regions;
+  for (auto region = regions.begin(); region != regions.end();) {
+    const auto free = free_by_address.find(region->first);
+    if (free == free_by_address.end() || free->second != region->second.bytes) {
+      ++region;
+      continue;
+    }
+    munmap(region->first, static_cast<std::size_t>(region->second.bytes));
+    stats.bytes_reserved -= region->second.bytes;
+    --stats.regions;
+    remove_free(free);
+    region = regions.erase(region);
+  }
+  return stats.regions < before;
 }
 
 /// Merges with free neighbours, but never over the border of a region: regions are told apart by `touched`.
@@ -270,26 +291,38 @@ AllocatorStats Allocator::stats() const {
 absl::StatusOr<std::int64_t> parse_bytes(const std::string& text, std::int64_t total) {
   char* end = nullptr;
   const double value = std::strtod(text.c_str(), &end);
-  const std::string unit = end;
-  double scale = 1;
-  if (unit == "K") scale = 1 << 10;
-  else if (unit == "M") scale = 1 << 20;
-  else if (unit == "G") scale = 1 << 30;
-  else if (unit == "%") scale = static_cast<double>(total) / 100;
-  else if (!unit.empty()) end = const_cast<char*>(text.c_str());
-  const double bytes = value * scale;
-  if (end == text.c_str() || !(bytes >= 1) || bytes > static_cast<double>(kLargestRequest))
+  const std::string_view unit = end;
+  const std::pair<std::string_view, double> units[] = {
+      {"", 1}, {"K", 1 << 10}, {"M", 1 << 20}, {"G", 1 << 30}, {"%", static_cast<double>(total) / 100}};
+  const auto scale = std::ranges::find(units, unit, &std::pair<std::string_view, double>::first);
+  const double bytes = scale == std::end(units) ? 0 : value * scale->second;
+  if (!(bytes >= 1) || bytes > static_cast<double>(kLargestRequest))
     return absl::InvalidArgumentError(fmt::format("'{}' is not a size: a number of bytes, or one with K, M, G or %", text));
   return static_cast<std::int64_t>(bytes);
 }
 
+namespace {
+
+/// Memory and swap, of the machine or of the container if that has less. Asking the system for more succeeds, but whoever
+/// touches it all is killed.
+std::int64_t bytes_there_are() {
+  struct sysinfo machine {};
+  if (sysinfo(&machine) != 0) return 0;
+  auto bytes = static_cast<std::int64_t>((std::uint64_t{machine.totalram} + machine.totalswap) * machine.mem_unit);
+  std::int64_t limit = 0;  // the file says "max" where there is none
+  if (std::ifstream("/sys/fs/cgroup/memory.max") >> limit && limit > 0) bytes = std::min(bytes, limit);
+  return bytes;
+}
+
+}  // namespace
+
 Allocator& Allocator::host() {
   static Allocator* const allocator = [] {
-    Options options;
+    Options options{.limit_bytes = bytes_there_are()};
     if (const char* text = std::getenv("SHEAF_MEMORY_LIMIT"); text && *text) {
       const auto limit = parse_bytes(text, sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE));
       if (limit.ok()) options.limit_bytes = *limit;
-      else ir::warn("SHEAF_MEMORY_LIMIT: " + std::string(limit.status().message()) + "; no limit is set");
+      else ir::warn("SHEAF_MEMORY_LIMIT: " + std::string(limit.status().message()) + "; the limit is all there is");
     }
     return new Allocator(options);
   }();

@@ -1,6 +1,6 @@
 // The memory of a device, taken from the system in large regions and kept: a fresh page costs more than the kernel that
-// writes it. Invariant: regions are never unmapped while the allocator lives, and a program in steady state finds every
-// block it asks for among blocks it has freed, so it touches no fresh page.
+// writes it. Invariant: a program in steady state finds every block it asks for among blocks it has freed, so it touches
+// no fresh page; a region goes back only when it is free as a whole and there is no other way to answer a request.
 #pragma once
 
 #include <cstddef>
@@ -41,8 +41,8 @@ class Allocator {
   Allocator(const Allocator&) = delete;
   Allocator& operator=(const Allocator&) = delete;
 
-  /// The host's memory; SHEAF_MEMORY_LIMIT (bytes, or with K, M, G, or a percentage of the machine's) caps it. Never
-  /// destroyed.
+  /// The host's memory, up to SHEAF_MEMORY_LIMIT (bytes, or with K, M, G, or a percentage of the machine's); without it,
+  /// up to the memory and swap there are. Never destroyed.
   static Allocator& host();
 
   /// ResourceExhausted says what was asked, in use and reserved, the largest hole, and the largest live blocks with the

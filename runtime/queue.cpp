@@ -2,11 +2,12 @@
 #include "runtime/queue.h"
 
 #include <pthread.h>
-#include <signal.h>
 
+#include <system_error>
 #include <utility>
 
 #include "runtime/fork.h"
+#include "runtime/signals.h"
 
 namespace sheaf::runtime {
 
@@ -27,22 +28,25 @@ absl::Status Queue::push(Task task) {
   if (thread_.get_id() != std::this_thread::get_id())
     done_.wait(lock, [&] { return is_stopping_ || std::ssize(tasks_) < depth_; });
   if (is_stopping_) return absl::UnavailableError("the queue " + name_ + " has been stopped");
-  if (!thread_.joinable()) start();
+  if (!thread_.joinable()) {
+    if (absl::Status status = start(); !status.ok()) return status;
+  }
   tasks_.push_back(std::move(task));
   ++pushed_count_;
   pushed_.notify_one();
   return absl::OkStatus();
 }
 
-void Queue::start() {
+absl::Status Queue::start() {
   note_thread_started();
-  // Signals are for the user's threads.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread([this] { work(); });
+  const BlockSignals block;
+  try {
+    thread_ = std::thread([this] { work(); });
+  } catch (const std::system_error& error) {
+    return absl::ResourceExhaustedError("the thread of the queue " + name_ + " cannot be started: " + error.what());
+  }
   pthread_setname_np(thread_.native_handle(), name_.substr(0, 15).c_str());
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return absl::OkStatus();
 }
 
 absl::Status Queue::drain() {
@@ -65,11 +69,6 @@ void Queue::stop() {
     done_.notify_all();
   }
   if (thread_.joinable()) thread_.join();
-}
-
-bool Queue::is_idle() const {
-  std::lock_guard lock(mutex_);
-  return done_count_ == pushed_count_;
 }
 
 void Queue::work() {

@@ -24,21 +24,20 @@ class Queue {
   Queue& operator=(const Queue&) = delete;
 
   /// Blocks while `depth` tasks wait, unless called from the queue's own thread. FailedPrecondition in a forked child,
-  /// Unavailable after `stop`.
+  /// Unavailable after `stop`, ResourceExhausted where the system has no thread for the queue.
   absl::Status push(Task task);
   /// Blocks until all tasks pushed before this call are done.
   absl::Status drain();
   /// Finishes the task that runs, drops the others and ends the thread. Called once, and not from a task.
   void stop();
-  bool is_idle() const;
 
  private:
-  void start();
+  absl::Status start();
   void work();
 
   const std::string name_;
   const int depth_;
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::condition_variable pushed_, done_;
   std::deque<Task> tasks_;
   std::uint64_t pushed_count_ = 0, done_count_ = 0;

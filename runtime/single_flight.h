@@ -3,7 +3,6 @@
 #pragma once
 
 #include <condition_variable>
-#include <cstddef>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -42,22 +41,9 @@ class SingleFlightMap {
     return landing.result;
   }
 
-  std::optional<Value> find(const Key& key) const {
-    std::lock_guard lock(mutex_);
-    auto it = values_.find(key);
-    return it == values_.end() ? std::nullopt : std::optional<Value>(it->second);
-  }
-  std::size_t size() const {
-    std::lock_guard lock(mutex_);
-    return values_.size();
-  }
   void erase(const Key& key) {
     std::lock_guard lock(mutex_);
     values_.erase(key);
-  }
-  void clear() {
-    std::lock_guard lock(mutex_);
-    values_.clear();
   }
 
  private:
@@ -80,7 +66,7 @@ class SingleFlightMap {
     }
   };
 
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::condition_variable landed_;
   absl::flat_hash_map<Key, Value> values_;
   absl::flat_hash_map<Key, std::shared_ptr<Flight>> flights_;

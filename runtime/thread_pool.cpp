@@ -4,7 +4,6 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <atomic>
@@ -20,6 +19,7 @@
 #include "fmt/format.h"
 #include "ir/log.h"
 #include "runtime/fork.h"
+#include "runtime/signals.h"
 #include "runtime/spin.h"
 
 namespace sheaf::runtime {
@@ -61,10 +61,7 @@ struct ThreadPool::Workers {
 
 void ThreadPool::Workers::start(int count) {
   note_thread_started();
-  // Signals are for the user's threads.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const BlockSignals block;
   for (int i = 0; i < count; ++i) {
     try {
       threads.emplace_back([this] { loop(); });
@@ -74,7 +71,6 @@ void ThreadPool::Workers::start(int count) {
       break;
     }
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 void ThreadPool::Workers::loop() {

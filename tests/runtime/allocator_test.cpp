@@ -77,6 +77,20 @@ TEST_CASE("released neighbours merge into one hole") {
   allocator.release(take(allocator, 8 * kMiB));
 }
 
+TEST_CASE("free regions go back to the system where a request could not be answered otherwise") {
+  Allocator allocator({.limit_bytes = 16 * kMiB, .region_bytes = 2 * kMiB});
+  const Block kept = take(allocator, kMiB);
+  allocator.release(take(allocator, 10 * kMiB));
+  CHECK(allocator.stats().regions == 2);
+  allocator.release(take(allocator, 13 * kMiB));
+  CHECK(allocator.stats().regions == 2);
+  CHECK(allocator.stats().bytes_reserved == 16 * kMiB);
+  CHECK_FALSE(allocator.allocate(15 * kMiB, kHere).ok());  // the first region is in use
+  allocator.release(kept);
+  allocator.release(take(allocator, 15 * kMiB));
+  CHECK(allocator.stats().regions == 1);
+}
+
 TEST_CASE("running out of memory names what was asked, what is in use and who holds it") {
   Allocator allocator({.limit_bytes = 8 * kMiB, .region_bytes = 8 * kMiB});
   std::vector<Block> blocks;
@@ -120,6 +134,7 @@ TEST_CASE("sizes are read with units") {
   CHECK(*parse_bytes("4G", 0) == 4096 * kMiB);
   CHECK(*parse_bytes("25%", 8000) == 2000);
   for (const char* bad : {"", "x", "0", "-5", "12Q", "nan", "1e300", "M"}) CHECK(!parse_bytes(bad, 100).ok());
+  CHECK(parse_bytes("12Q", 100).status().message() == "'12Q' is not a size: a number of bytes, or one with K, M, G or %");
 }
 
 }  // namespace

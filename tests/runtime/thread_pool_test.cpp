@@ -2,12 +2,16 @@
 #include "runtime/thread_pool.h"
 
 #include <doctest/doctest.h>
+#include <pthread.h>
 
 #include <atomic>
 #include <numeric>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
+
+#include "ir/log.h"
 
 namespace sheaf::runtime {
 namespace {
@@ -67,6 +71,23 @@ TEST_CASE("the first exception of a body reaches the caller and the pool works o
         "thirty", std::runtime_error);
     check_each_once(pool, 100, 1);
   }
+}
+
+TEST_CASE("a pool that cannot start its threads says so once and runs on with fewer") {
+  std::vector<std::string> lines;
+  ir::LogSink before_sink = ir::set_log_sink([&](std::string_view line) { lines.emplace_back(line); });
+  pthread_attr_t before, huge;
+  REQUIRE(pthread_getattr_default_np(&before) == 0);
+  REQUIRE(pthread_getattr_default_np(&huge) == 0);
+  REQUIRE(pthread_attr_setstacksize(&huge, std::size_t{1} << 50) == 0);
+  REQUIRE(pthread_setattr_default_np(&huge) == 0);
+  ThreadPool pool(3);
+  check_each_once(pool, 100, 1);
+  REQUIRE(pthread_setattr_default_np(&before) == 0);
+  ir::set_log_sink(before_sink);
+  check_each_once(pool, 100, 1);
+  REQUIRE(lines.size() == 1);
+  CHECK(lines[0] == "sheaf warning: could start only 0 of 2 pool threads: Resource temporarily unavailable");
 }
 
 TEST_CASE("small loops stay on the caller's thread and large ones get chunks of 4 us") {

@@ -1,0 +1,81 @@
+// A queue keeps order, holds callers back, and says why it cannot work.
+#include "runtime/queue.h"
+
+#include <doctest/doctest.h>
+#include <pthread.h>
+#include <signal.h>
+
+#include <atomic>
+#include <latch>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace sheaf::runtime {
+namespace {
+
+TEST_CASE("tasks run one at a time in the order they came") {
+  std::vector<int> order;  // plain: a race is a finding of the thread sanitizer
+  Queue queue("test", 4);
+  for (int i = 0; i < 100; ++i) REQUIRE(queue.push([&, i] { order.push_back(i); }).ok());
+  REQUIRE(queue.drain().ok());
+  std::vector<int> expected(100);
+  std::iota(expected.begin(), expected.end(), 0);
+  CHECK(order == expected);
+}
+
+TEST_CASE("a caller that runs ahead is held back at the depth of the queue") {
+  Queue queue("test", 2);
+  std::latch is_running(1), may_end(1);
+  REQUIRE(queue.push([&] { is_running.count_down(); may_end.wait(); }).ok());
+  is_running.wait();
+  std::atomic<int> pushed{0};
+  std::thread caller([&] {
+    for (int i = 0; i < 3; ++i) {
+      (void)queue.push([] {});
+      ++pushed;
+    }
+  });
+  while (pushed < 2) std::this_thread::yield();
+  CHECK(pushed == 2);  // the third has no room before the first task ends
+  may_end.count_down();
+  caller.join();
+  CHECK(pushed == 3);
+}
+
+TEST_CASE("a stopped queue drops what waits and takes nothing more") {
+  Queue queue("test", 8);
+  std::latch is_running(1), may_end(1);
+  std::atomic<int> done{0};
+  REQUIRE(queue.push([&] { is_running.count_down(); may_end.wait(); ++done; }).ok());
+  is_running.wait();
+  REQUIRE(queue.push([&] { ++done; }).ok());
+  std::thread stopper([&] { queue.stop(); });
+  absl::Status status;
+  while ((status = queue.push([] {})).ok()) std::this_thread::yield();
+  CHECK(status.message() == "the queue test has been stopped");
+  may_end.count_down();
+  stopper.join();
+  CHECK(done == 1);
+}
+
+TEST_CASE("a queue whose thread cannot be started is an error, and leaves the caller's signals as they were") {
+  pthread_attr_t before, huge;
+  REQUIRE(pthread_getattr_default_np(&before) == 0);
+  REQUIRE(pthread_getattr_default_np(&huge) == 0);
+  REQUIRE(pthread_attr_setstacksize(&huge, std::size_t{1} << 50) == 0);
+  REQUIRE(pthread_setattr_default_np(&huge) == 0);
+  Queue queue("test", 1);
+  const absl::Status status = queue.push([] {});
+  REQUIRE(pthread_setattr_default_np(&before) == 0);
+  CHECK(status.message() == "the thread of the queue test cannot be started: Resource temporarily unavailable");
+  sigset_t blocked;
+  REQUIRE(pthread_sigmask(SIG_SETMASK, nullptr, &blocked) == 0);
+  CHECK(sigismember(&blocked, SIGINT) == 0);
+  REQUIRE(queue.push([] {}).ok());  // there is memory again
+  CHECK(queue.drain().ok());
+}
+
+}  // namespace
+}  // namespace sheaf::runtime

@@ -4,12 +4,13 @@
 
 #include <cpuid.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstdlib>
 
 #include "fmt/format.h"
-#include "ir/check.h"
+#include "ir/log.h"
 
 namespace sheaf::codegen {
 namespace {
@@ -23,6 +24,8 @@ const std::array<CpuTarget, 4>& levels() {
   }};
   return table;
 }
+
+constexpr std::string_view kNames = "x86-64, x86-64-v2, x86-64-v3, x86-64-v4";
 
 struct Registers { unsigned eax = 0, ebx = 0, ecx = 0, edx = 0; };
 
@@ -72,22 +75,20 @@ int level_named(std::string_view isa) {
 absl::StatusOr<CpuTarget> cpu_target(std::string_view isa) {
   const int level = level_named(isa);
   if (level < 0) {
-    return absl::InvalidArgumentError(fmt::format(
-        "unknown CPU level '{}'; one of x86-64, x86-64-v2, x86-64-v3, x86-64-v4 is meant", isa));
+    return absl::InvalidArgumentError(fmt::format("unknown CPU level '{}'; there are {}", isa, kNames));
   }
   return levels()[level];
 }
 
 const CpuTarget& host_cpu_target() {
   static const CpuTarget target = [] {
-    int level = host_level();
+    const int level = host_level();
+    const char* wanted = std::getenv("SHEAF_CPU_ISA");
+    if (!wanted || !*wanted) return levels()[level];
+    const int named = level_named(wanted);
+    if (named < 0) ir::warn(fmt::format("SHEAF_CPU_ISA={} is none of {}; using {}", wanted, kNames, levels()[level].cpu));
     // A level above the machine's own would die of an illegal instruction, so it is only ever lowered.
-    if (const char* wanted = std::getenv("SHEAF_CPU_ISA"); wanted && *wanted) {
-      const int named = level_named(wanted);
-      SHEAF_CHECK(named >= 0, fmt::format("SHEAF_CPU_ISA={} is no x86-64 level", wanted));
-      if (named < level) level = named;
-    }
-    return levels()[level];
+    return levels()[named < 0 ? level : std::min(level, named)];
   }();
   return target;
 }

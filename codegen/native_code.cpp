@@ -6,7 +6,6 @@
 
 #include <elf.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <cstring>
@@ -52,6 +51,8 @@ void write_stub(std::byte* at, void* target) {
   std::memcpy(at + sizeof kJump, &target, sizeof target);
 }
 
+constexpr std::size_t kPage = 4096;  // of x86-64, which all of this is about
+
 constexpr std::size_t round_up(std::size_t value, std::size_t to) { return (value + to - 1) / to * to; }
 
 }  // namespace
@@ -90,6 +91,7 @@ class ObjectLoader {
     }
     if (!read(header[0].e_shoff, header[0].e_shnum, sections_)) return damaged("section table is cut off");
     for (const Elf64_Shdr& s : sections_) {
+      if (s.sh_addralign > kPage) return damaged("section is aligned to more than a page");
       if (s.sh_type != SHT_SYMTAB) continue;
       if (!read(s.sh_offset, s.sh_size / sizeof(Elf64_Sym), symbols_)) return damaged("symbol table is cut off");
       if (s.sh_link >= sections_.size()) return damaged("symbol table without names");
@@ -114,13 +116,12 @@ class ObjectLoader {
         end += s.sh_size;
       }
     };
-    const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
     place(true);
     stubs_at_ = end = round_up(end, kStubBytes);
     end += kStubBytes * symbols_.size();
-    code_bytes_ = end = round_up(end, page);
+    code_bytes_ = end = round_up(end, kPage);
     place(false);
-    end = round_up(std::max<std::size_t>(end, 1), page);
+    end = round_up(std::max<std::size_t>(end, 1), kPage);
 
     void* memory = mmap(nullptr, end, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) return absl::ResourceExhaustedError("native object: cannot map memory");

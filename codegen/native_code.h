@@ -30,7 +30,6 @@ class NativeCode {
 
   /// The function `symbol`; null if the object defines none of that name. Valid while this object lives.
   KernelFunction find(std::string_view symbol) const;
-  std::size_t mapped_bytes() const { return bytes_; }
 
  private:
   NativeCode() = default;

@@ -11,7 +11,7 @@ namespace sheaf::codegen {
 namespace {
 
 std::vector<std::string> candidates() {
-  if (const char* path = std::getenv("SHEAF_LIBNVRTC")) return {path};
+  if (const char* path = std::getenv("SHEAF_LIBNVRTC"); path && *path) return {path};
   return {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so", "/usr/local/cuda/lib64/libnvrtc.so"};
 }
 

@@ -146,3 +146,12 @@ TEST_CASE("a map's text reads like the loop it is") {
         "  }\n"
         "}\n");
 }
+
+TEST_CASE("contractions, and more scratch than a block shares, are refused by name") {
+  const Kernel dot{.name = "dot", .params = {}, .phases = {}, .contract = Contract{}};
+  CHECK(codegen::emit_cuda(dot, "k").status().message() == "dot: contractions have their own kernels on a GPU");
+  Kernel big{.name = "big", .params = {}, .phases = {}, .contract = {}};
+  big.phases.push_back({.axes = {{"unit", 1}}, .values = {}, .locals = {}, .scratch = {{DType::f32, 20'000}}, .indices = {}, .body = {}});
+  CHECK(codegen::emit_cuda(big, "k").status().message() ==
+        "big, phase 0: 80000 bytes of scratch, a block shares 49152");
+}

@@ -3,12 +3,13 @@
 
 #include <fmt/format.h>
 
+#include <cctype>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <mutex>
-#include <set>
+#include <vector>
 
 #include "codegen/compiler.h"
 #include "codegen/cpu_target.h"
@@ -27,6 +28,21 @@ void warn_once(const std::string& what) {
   std::call_once(once, [&] { ir::warn("SHEAF_DUMP: " + what); });
 }
 
+// Whether a file is one that a dump writes. Any other is the user's: SHEAF_DUMP=. and a function named src may meet.
+bool is_ours(const std::string& name) {
+  const bool is_numbered = name.size() > 3 && std::isdigit(static_cast<unsigned char>(name[0])) &&
+                           std::isdigit(static_cast<unsigned char>(name[1])) && name[2] == '-' && name.ends_with(".sheaf");
+  return is_numbered || name.starts_with("kernel-") || name == "memory.txt" || name == "steps.txt" || name == "timings.txt";
+}
+
+void remove_old_dumps(const fs::path& folder) {
+  std::error_code error;
+  std::vector<fs::path> old;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
+    if (is_ours(at->path().filename())) old.push_back(at->path());
+  for (const fs::path& path : old) fs::remove(path, error);
+}
+
 // "dir/step", then "dir/step.2", ...: numbered within the process, so that a second run overwrites the first one's.
 std::string new_folder(const std::string& root, const std::string& name) {
   static auto& mutex = *new std::mutex;
@@ -38,7 +54,7 @@ std::string new_folder(const std::string& root, const std::string& name) {
   }
   const fs::path folder = fs::path(root) / (n == 1 ? name : fmt::format("{}.{}", name, n));
   std::error_code error;
-  fs::remove_all(folder, error);
+  remove_old_dumps(folder);
   fs::create_directories(folder, error);
   if (!error) return folder.string();
   warn_once(fmt::format("{} cannot be made: {}", folder.string(), error.message()));

@@ -21,7 +21,7 @@ class Dump {
   /// "NN-pass.sheaf", with the user's lines; parses again.
   void pass(int number, std::string_view name, const ir::FunctionRef& f);
   void plan(const passes::Plan& plan);
-  /// Loop nests, LLVM IR and assembly of every kernel.
+  /// Loop nests, LLVM IR, assembly and, but for contractions, CUDA text of every kernel.
   void kernels(const codegen::Program& program);
   /// Adds a line to timings.txt.
   void time(std::string_view what, double milliseconds);

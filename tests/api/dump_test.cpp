@@ -15,6 +15,8 @@ namespace fs = std::filesystem;
 TEST_CASE("dumps hold every pass with the user's lines, the kernels and the timings, and parse again") {
   const fs::path root = fs::path(SHEAF_BINARY_DIR) / "dump_test";
   fs::remove_all(root);
+  fs::create_directories(root / "dumped" / "kept");
+  for (const char* name : {"01-old.sheaf", "kernel-77-old.s", "mine.txt"}) std::ofstream(root / "dumped" / name) << "old";
   const char* before = std::getenv("SHEAF_DUMP");
   const std::string restored = before ? before : "";
   setenv("SHEAF_DUMP", root.c_str(), 1);
@@ -24,6 +26,10 @@ TEST_CASE("dumps hold every pass with the user's lines, the kernels and the timi
   CHECK(y.shape() == Shape{3, 7});
 
   const fs::path folder = root / "dumped";
+  CHECK(!fs::exists(folder / "01-old.sheaf"));  // of an earlier run
+  CHECK(!fs::exists(folder / "kernel-77-old.s"));
+  CHECK(fs::exists(folder / "mine.txt"));  // the user's
+  CHECK(fs::exists(folder / "kept"));
   int programs = 0, kernels = 0, of_gpu = 0;
   for (const auto& entry : fs::directory_iterator(folder)) {
     const fs::path& path = entry.path();

@@ -85,6 +85,7 @@ Plan run_pipeline(const FunctionRef& traced, const PipelineOptions& options) {
     const std::chrono::duration<double, std::milli> took = Clock::now() - before;
     log(LogTopic::passes, "{}: {} took {:.3f} ms and leaves {} equations", f->name(), name, took.count(), f->eqns().size());
     if (verifies()) check(f, name);
+    log(LogTopic::passes, "{}: {} equations after {}", traced->name(), f->eqns().size(), name);
     if (options.observe) options.observe(number, name, f);
     ++number;
     before = Clock::now();

@@ -114,7 +114,10 @@ LeafType leaf_type(const Array& x, Loc loc) {
 
 std::vector<LeafType> leaf_types(const detail::FlatCall& call) {
   std::vector<LeafType> types;
-  for (const Array* x : call.leaves()) types.push_back(leaf_type(*x, call.loc()));
+  for (const Array* x : call.leaves()) {
+    if (!x->has_value()) throw TypeError(call.loc(), leaf_places(call)[types.size()] + " was never given a value");
+    types.push_back(leaf_type(*x, call.loc()));
+  }
   return types;
 }
 

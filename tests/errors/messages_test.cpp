@@ -143,6 +143,15 @@ TEST_CASE("axes, shapes and dtypes out of range are refused with the operand") {
   CHECK(text == "HERE+10: and: takes bool or an integer, not f32\n  lhs: f32[2, 3]   (made at HERE+1)");
   text = message_of<TypeError>([&] { Array() + 1; }, base);
   CHECK(text == "HERE+12: an Array that was never given a value is used");
+  text = message_of<TypeError>([&] { jit([](Layer p, Array y) { return p.W + y; })({x, Array()}, x); }, base);
+  CHECK(text == "HERE+14: argument 0 .b was never given a value");
+}
+
+TEST_CASE("an array that no machine has room for is out of memory on the line that asks for it") {
+  std::string text;
+  const int base = __LINE__;
+  text = message_of<RuntimeError>([&] { zeros({std::int64_t{1} << 40}); }, base);
+  CHECK(text.starts_with("HERE+1: out of memory: 4096.0 GiB asked at HERE+1; "));
 }
 
 TEST_CASE("an impure function is rejected with the first operation that differs") {

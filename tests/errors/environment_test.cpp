@@ -1,0 +1,98 @@
+// What a process says to a wrong environment variable: each is read once, so each case is a process of its own, which runs
+// the hidden case at the end and whose stderr is compared.
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "codegen/cuda/nvrtc.h"
+#include "runtime/thread_pool.h"
+#include "sheaf/sheaf.h"
+
+using namespace sheaf;
+
+namespace {
+
+/// Everything the hidden case writes to stderr with `name` set to `value`.
+std::string said_with(const char* name, const std::string& value) {
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(ends[1], STDERR_FILENO);
+    dup2(open("/dev/null", O_WRONLY), STDOUT_FILENO);
+    setenv(name, value.c_str(), 1);
+    execl("/proc/self/exe", "sheaf_tests", "-tc=[environment] a program", "--no-skip", static_cast<char*>(nullptr));
+    _exit(127);
+  }
+  close(ends[1]);
+  std::string text;
+  char buffer[4096];
+  for (ssize_t n = 0; (n = read(ends[0], buffer, sizeof buffer)) > 0;) text.append(buffer, static_cast<std::size_t>(n));
+  close(ends[0]);
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("a wrong environment variable is one warning, and the program runs") {
+  CHECK(said_with("SHEAF_NUM_THREADS", "many")
+            .starts_with("sheaf warning: SHEAF_NUM_THREADS=many is not a number from 1 to 1024; using "));
+  CHECK(said_with("SHEAF_CPU_DEVICES", "0") == "sheaf warning: SHEAF_CPU_DEVICES=0 is not a number from 1 to 1024; using 1\n");
+  CHECK(said_with("SHEAF_MEMORY_LIMIT", "all") ==
+        "sheaf warning: SHEAF_MEMORY_LIMIT: 'all' is not a size: a number of bytes, or one with K, M, G or %; the limit is "
+        "all there is\n");
+  CHECK(said_with("SHEAF_CPU_ISA", "avx2")
+            .starts_with("sheaf warning: SHEAF_CPU_ISA=avx2 is none of x86-64, x86-64-v2, x86-64-v3, x86-64-v4; using x86-64"));
+  CHECK(said_with("SHEAF_LOG", "pases") ==
+        "sheaf warning: SHEAF_LOG: unknown topic 'pases'; there are all, passes, compile, cache, runtime\n");
+  CHECK(said_with("SHEAF_DUMP", "/proc/self/nowhere") ==
+        "sheaf warning: SHEAF_DUMP: /proc/self/nowhere/scaled cannot be made: No such file or directory\n");
+}
+
+TEST_CASE("the log says what each pass leaves of a program, and why a function is traced") {
+  const std::string text = said_with("SHEAF_LOG", "passes,cache");
+  CHECK(text.find(" equations after traced\n") != std::string::npos);
+  CHECK(text.find("sheaf passes: scaled: 1 equations after fuse\n") != std::string::npos);
+  CHECK(text.find("sheaf cache: jit scaled at environment_test.cpp:") != std::string::npos);
+  CHECK(text.find("sheaf compile: ") == std::string::npos);
+}
+
+TEST_CASE("a compiler that cannot be opened is an error on the line that needed it") {
+  CHECK(said_with("SHEAF_LLVM_PLUGIN", "/nowhere.so") ==
+        "program.cpp:1: cannot open the LLVM plug-in that compiles CPU kernels; tried\n"
+        "  /nowhere.so: cannot open shared object file: No such file or directory\n");
+  CHECK(said_with("SHEAF_LLVM_PLUGIN", "libc.so.6") == "program.cpp:1: libc.so.6 is not Sheaf's LLVM plug-in\n");
+}
+
+TEST_CASE("too little memory is an error that names the line and the limit") {
+  CHECK(said_with("SHEAF_MEMORY_LIMIT", "1M") ==
+        "program.cpp:1: out of memory: 16.0 MiB asked at program.cpp:1; 0 B in use in 0 blocks, 0 B reserved of a limit of "
+        "1.0 MiB, largest hole 0 B\n");
+}
+
+TEST_CASE("an NVRTC that is not there names the place") {
+  CHECK(said_with("SHEAF_LIBNVRTC", "/nowhere.so")
+            .ends_with("no NVRTC; tried:\n  /nowhere.so: cannot open shared object file: No such file or directory\n"));
+  CHECK(said_with("SHEAF_LIBNVRTC", "libc.so.6").ends_with("no NVRTC; tried:\n  libc.so.6: lacks an entry point\n"));
+}
+
+TEST_CASE("[environment] a program" * doctest::skip()) {
+  const Loc here{"program.cpp", 1};
+  try {
+    const auto scaled = jit([](Array x) { return x * 2; }, {.name = "scaled"});
+    const Array x = array(std::vector<float>(4 << 20, 3.0f), {}, {}, here);
+    if (scaled(x, here)(0).item<float>() != 6) std::exit(1);
+  } catch (const Error& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+  }
+  if (std::getenv("SHEAF_LIBNVRTC"))
+    std::fprintf(stderr, "%s\n", std::string(codegen::Nvrtc::load().status().message()).c_str());
+}

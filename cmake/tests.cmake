@@ -3,7 +3,13 @@
 find_package(doctest REQUIRED)
 file(GLOB_RECURSE test_sources CONFIGURE_DEPENDS tests/*.cpp)
 list(FILTER test_sources EXCLUDE REGEX "must_not_compile|consumer")
+if(NOT TARGET sheaf_tool)
+  list(FILTER test_sources EXCLUDE REGEX "/tests/tools/")
+endif()
 add_executable(sheaf_tests ${test_sources})
+if(TARGET sheaf_tool)
+  add_dependencies(sheaf_tests sheaf_tool)
+endif()
 target_link_libraries(sheaf_tests PRIVATE sheaf::sheaf sheaf_trace doctest::doctest)
 target_compile_definitions(sheaf_tests PRIVATE SHEAF_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
                                                SHEAF_BINARY_DIR="${PROJECT_BINARY_DIR}")

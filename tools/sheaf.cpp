@@ -2,10 +2,13 @@
 // run` runs a file, dumps included, with the interpreter or compiled.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
+#include <new>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -100,6 +103,10 @@ int opt(const Options& o) {
 
 // Parameters from the files given, in order; the others random.
 ir::Literals inputs_of(const ir::Function& f, const Options& o) {
+  for (const ir::Value p : f.params())
+    if (!is_bool(p.dtype()) && !is_int(p.dtype()) && !is_float(p.dtype()))
+      throw TypeError(fmt::format("parameter {} is {}; only bool, integers and floats can be run", p.index(),
+                                  to_string(p.type())));
   ir::Literals inputs = ir::random_inputs(f, o.seed);
   if (o.inputs.size() > inputs.size())
     throw Error(fmt::format("{} inputs for {} parameters", o.inputs.size(), inputs.size()));
@@ -130,12 +137,23 @@ ir::Literals run_compiled(const ir::FunctionRef& f, const ir::Literals& inputs) 
   return results;
 }
 
+// Enough digits to tell two floats apart; integers whole; a NaN's sign means nothing and is not shown.
+std::string element_text(const ir::Literal& x, std::int64_t i) {
+  const DType t = x.dtype();
+  if (is_bool(t)) return x.bits(i) ? "true" : "false";
+  if (is_unsigned_int(t)) return std::to_string(x.bits(i));
+  if (is_int(t)) return std::to_string(x.get_int(i));
+  const double v = x.get(i);
+  return std::isnan(v) ? "nan" : fmt::format("{:.{}g}", v, t == DType::f64 ? 17 : 9);
+}
+
 // One line per result: its type, and up to sixteen elements.
 void show(const ir::Literals& results) {
   for (std::size_t j = 0; j < results.size(); ++j) {
     std::string line = fmt::format("%{}: {} =", j, to_string(results[j].type()));
-    for (std::int64_t i = 0; i < std::min<std::int64_t>(results[j].size(), 16); ++i) line += fmt::format(" {:.9g}", results[j].get(i));
-    if (results[j].size() > 16) line += " ...";
+    const std::int64_t shown = std::min<std::int64_t>(results[j].size(), 16);
+    for (std::int64_t i = 0; i < shown; ++i) line += " " + element_text(results[j], i);
+    if (shown < results[j].size()) line += " ...";
     std::puts(line.c_str());
   }
 }
@@ -170,6 +188,9 @@ int dispatch(int argc, char** argv) {
 int main(int argc, char** argv) {
   try {
     return dispatch(argc, argv);
+  } catch (const std::bad_alloc&) {
+    std::fputs("sheaf: out of memory\n", stderr);
+    return 2;
   } catch (const std::exception& e) {
     std::fprintf(stderr, "sheaf: %s\n", e.what());
     return 2;

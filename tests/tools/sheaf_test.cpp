@@ -1,0 +1,86 @@
+// The sheaf tool as a process: what it prints, and what it says when it cannot.
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <string>
+
+#include "sheaf/data.h"
+
+using namespace sheaf;
+
+namespace {
+
+struct Ran {
+  int status = 0;
+  std::string text;  // stdout and stderr
+};
+
+/// Runs the tool with `arguments` on `input`.
+Ran sheaf_tool(const std::string& arguments, const std::string& input = "") {
+  const std::string command = "printf '%s' '" + input + "' | " SHEAF_BINARY_DIR "/sheaf " + arguments + " 2>&1";
+  std::FILE* pipe = popen(command.c_str(), "r");
+  REQUIRE(pipe);
+  Ran ran;
+  for (int c; (c = std::fgetc(pipe)) != EOF;) ran.text += static_cast<char>(c);
+  ran.status = WEXITSTATUS(pclose(pipe));
+  return ran;
+}
+
+std::string said(const std::string& arguments, const std::string& input = "") {
+  const Ran ran = sheaf_tool(arguments, input);
+  CHECK(ran.status == 2);
+  return ran.text;
+}
+
+constexpr const char* kTwice =
+    "func @twice(%x: i64[3]) -> i64[3] {\n  %0: i64[3] = add %x, %x  loc(a.cpp:1)\n  return %0\n}\n";
+
+}  // namespace
+
+TEST_CASE("opt prints the program after the passes, with lines only where they are asked for") {
+  const std::string dead = "func @f(%x: f32[]) -> f32[] {\n  %0: f32[] = exp %x  loc(a.cpp:1)\n  return %x\n}\n";
+  CHECK(sheaf_tool("opt --pass=dce -", dead).text == "func @f(%x: f32[]) -> f32[] {\n  return %x\n}\n");
+  CHECK(sheaf_tool("opt --locs -", kTwice).text == kTwice);
+}
+
+TEST_CASE("run gives whole integers, and the same from the interpreter as compiled") {
+  const std::string file = SHEAF_BINARY_DIR "/tool_test.npy";
+  write_npy(file, to_host(array(std::vector<std::int64_t>{1, -2, 4611686018427387903}, {}, i64)));
+  const std::string expected = "%0: i64[3] = 2 -4 9223372036854775806\n";
+  CHECK(sheaf_tool("run --input=" + file + " -", kTwice).text == expected);
+  CHECK(sheaf_tool("run --interpret --input=" + file + " -", kTwice).text == expected);
+  const std::string nans = "func @f(%x: f32[40]) -> f32[40] {\n  %0: f32[40] = sub %x, inf:f32\n  %1: f32[40] = sub %0, %0\n"
+                           "  return %1\n}\n";
+  std::string seventeen = "%0: f32[40] =";
+  for (int i = 0; i < 16; ++i) seventeen += " nan";
+  CHECK(sheaf_tool("run -", nans).text == seventeen + " ...\n");
+}
+
+TEST_CASE("what cannot be run or read is said in one line") {
+  CHECK(said("") == "sheaf: no command; see sheaf --help\n");
+  CHECK(said("brew -") == "sheaf: no command 'brew'; see sheaf --help\n");
+  CHECK(said("run") == "sheaf: no FILE; see sheaf --help\n");
+  CHECK(said("run a b") == "sheaf: one FILE at a time: a and b\n");
+  CHECK(said("run --fast -") == "sheaf: unknown option --fast; see sheaf --help\n");
+  CHECK(said("run --seed=x -") == "sheaf: --seed takes a number, not 'x'\n");
+  CHECK(said("run /nowhere.sheaf") == "sheaf: /nowhere.sheaf: cannot be read\n");
+  CHECK(said("run -") == "sheaf: -: holds no function\n");
+  CHECK(said("opt --pass=polish -", kTwice) == "sheaf: no pass named 'polish'; see sheaf passes\n");
+  CHECK(said("opt -", "func @f(").starts_with("sheaf: -:1:"));
+  CHECK(said("run --input=a --input=b -", kTwice) == "sheaf: 2 inputs for 1 parameters\n");
+  CHECK(said("run -", "func @f(%x: c128[2]) -> c128[2] {\n  return %x\n}") ==
+        "sheaf: parameter 0 is c128[2]; only bool, integers and floats can be run\n");
+  const std::string file = SHEAF_BINARY_DIR "/tool_test_other.npy";
+  write_npy(file, to_host(array({1.0f, 2.0f})));
+  CHECK(said("run --input=" + file + " -", kTwice) == "sheaf: " + file + ": is f32[2], parameter 0 is i64[3]\n");
+}
+
+TEST_CASE("passes lists every pass with what it does") {
+  const Ran ran = sheaf_tool("passes");
+  CHECK(ran.status == 0);
+  for (const char* name : {"inline ", "simplify ", "fuse ", "memory ", "jvp ", "linearize "}) {
+    CAPTURE(name);
+    CHECK(ran.text.find(name) != std::string::npos);
+  }
+}

@@ -269,10 +269,13 @@ class Lowering {
   int kernel_index(const std::string& name, kir::Kernel kernel) {
     const absl::Status status = kir::verify(kernel);
     SHEAF_CHECK(status.ok(), std::string(status.message()));
-    const std::string key = fingerprint(kir::to_text(kernel));
+    const std::string text = kir::to_text(kernel);
+    const std::string key = fingerprint(fmt::format("{}\n{}\n{}", compiler_id(), host_cpu_target().key(), text));
     const auto [it, is_new] = kernel_ids_.try_emplace(key, static_cast<int>(program_.kernels.size()));
     if (!is_new) return it->second;
-    KernelCode code{.name = fmt::format("{}_{}", name, key.substr(0, 8)), .key = key, .kir = nullptr, .phases = {}};
+    // The name has the hash of the text alone, which is the same on every machine.
+    const std::string full_name = fmt::format("{}_{}", name, fingerprint(text).substr(0, 8));
+    KernelCode code{.name = full_name, .key = key, .kir = nullptr, .phases = {}};
     kernel.name = code.name;
     for (int i = 0; i < std::ssize(kernel.phases); ++i) {
       const kir::Phase& phase = kernel.phases[i];

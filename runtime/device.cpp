@@ -90,10 +90,25 @@ std::vector<Device> devices() {
   return out;
 }
 
-void ensure_devices(int count) { runtime::ensure_devices(count); }
+void ensure_devices(int count) {
+  if (count > runtime::kMaxDevices)
+    throw RuntimeError(
+        fmt::format("ensure_devices: {} devices; at most {} can be simulated", count, runtime::kMaxDevices));
+  runtime::ensure_devices(count);
+}
+
+namespace {
+
+runtime::Device& known_device(Device device) {
+  const std::vector<runtime::Device*> all = runtime::devices();
+  if (device.id >= 0 && device.id < std::ssize(all)) return *all[device.id];
+  throw RuntimeError(fmt::format("there is no device {}, only cpu:0 to cpu:{}", to_string(device), all.size() - 1));
+}
+
+}  // namespace
 
 MemoryStats memory_stats(Device device) {
-  const runtime::AllocatorStats stats = runtime::device(device.id).allocator().stats();
+  const runtime::AllocatorStats stats = known_device(device).allocator().stats();
   return {.bytes_in_use = stats.bytes_in_use,
           .peak_bytes = stats.peak_bytes,
           .bytes_reserved = stats.bytes_reserved,
@@ -105,7 +120,7 @@ void synchronize() {
 }
 
 void synchronize(Device device) {
-  if (absl::Status status = runtime::device(device.id).queue().drain(); !status.ok())
+  if (absl::Status status = known_device(device).queue().drain(); !status.ok())
     throw RuntimeError(std::string(status.message()));
 }
 

@@ -18,14 +18,14 @@ struct MemoryStats {
   std::int64_t bytes_in_use = 0;
   std::int64_t peak_bytes = 0;
   std::int64_t bytes_reserved = 0;  // taken from the system, in use or not
-  std::int64_t bytes_limit = 0;     // SHEAF_MEMORY_LIMIT; 0: none
+  std::int64_t bytes_limit = 0;     // SHEAF_MEMORY_LIMIT, else the memory and swap there are
 };
 
 /// All devices: SHEAF_CPU_DEVICES virtual CPU devices, one unless it is set.
 std::vector<Device> devices();
-/// Makes sure that there are at least `count` CPU devices, so that a mesh can be simulated on one machine.
+/// From here on at least `count` CPU devices, to simulate a mesh on one machine; RuntimeError for more than 1024.
 void ensure_devices(int count);
-/// Virtual CPU devices share the host's memory, and each reports all of it.
+/// Virtual CPU devices share the host's memory, and each reports all of it. RuntimeError if there is no such device.
 MemoryStats memory_stats(Device device = {});
 /// Blocks until all work dispatched so far is done. Errors stay with the arrays that carry them. Throws RuntimeError in a
 /// child forked after the runtime had started its threads.

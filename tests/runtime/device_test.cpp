@@ -3,6 +3,9 @@
 
 #include <doctest/doctest.h>
 
+#include <string>
+
+#include "sheaf/error.h"
 #include "tests/runtime/programs.h"
 
 namespace sheaf::runtime {
@@ -29,6 +32,27 @@ TEST_CASE("memory statistics follow the arrays that live") {
     CHECK(with.bytes_reserved >= with.bytes_in_use);
   }
   CHECK(memory_stats().bytes_in_use == before.bytes_in_use);
+}
+
+template <class F>
+std::string message_of(F&& f) {
+  try {
+    f();
+  } catch (const RuntimeError& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST_CASE("devices that are not there, and too many of them, are refused") {
+  CHECK(message_of([] { sheaf::ensure_devices(1025); }) == "ensure_devices: 1025 devices; at most 1024 can be simulated");
+  const std::string there = ", only cpu:0 to cpu:" + std::to_string(sheaf::devices().size() - 1);
+  CHECK(message_of([] { (void)memory_stats(sheaf::Device{1000}); }) == "there is no device cpu:1000" + there);
+  CHECK(message_of([] { synchronize(sheaf::Device{-1}); }) == "there is no device cpu:-1" + there);
+}
+
+TEST_CASE("memory has a limit even where none is asked for, so that asking for too much is an error") {
+  CHECK(memory_stats().bytes_limit > 0);
 }
 
 TEST_CASE("synchronize waits for what was dispatched and leaves errors with their arrays") {

@@ -33,15 +33,9 @@ std::int64_t aligned(std::int64_t bytes) { return (bytes + kAlign - 1) / kAlign 
 struct Frame {
   const ir::Function& f;
   std::vector<BufferRef> results;   // where they go
-  std::vector<int> alias;           // per result: the parameter whose buffer it takes, or -1
   std::int64_t arena = 0;           // where its arena begins in the program's
   ir::ValueTable<BufferRef> place;
   std::vector<Step> steps = {};
-
-  int result_index(Value v) const {
-    const auto it = std::find(f.results().begin(), f.results().end(), v);
-    return it == f.results().end() ? -1 : static_cast<int>(it - f.results().begin());
-  }
 };
 
 class Lowering {
@@ -57,8 +51,7 @@ class Lowering {
     program_.alias.resize(program_.outputs.size(), -1);
     arena_top_ = aligned(plan_.arena_bytes);
     program_.arena_bytes = plan_.arena_bytes;
-    program_.steps = steps_of(f, buffers(BufferRef::Space::input, f.params()), buffers(BufferRef::Space::output, f.results()),
-                              program_.alias, 0);
+    program_.steps = steps_of(f, buffers(BufferRef::Space::input, f.params()), buffers(BufferRef::Space::output, f.results()), 0);
     return std::move(program_);
   }
 
@@ -70,9 +63,8 @@ class Lowering {
   }
 
   std::vector<Step> steps_of(const ir::Function& f, const std::vector<BufferRef>& params, std::vector<BufferRef> results,
-                             std::vector<int> alias, std::int64_t arena) {
-    Frame frame{.f = f, .results = std::move(results), .alias = std::move(alias), .arena = arena,
-                .place = ir::ValueTable<BufferRef>(f)};
+                             std::int64_t arena) {
+    Frame frame{.f = f, .results = std::move(results), .arena = arena, .place = ir::ValueTable<BufferRef>(f)};
     for (std::size_t i = 0; i < params.size(); ++i) frame.place[f.params()[i]] = params[i];
     for (const ir::Eqn* e : f.eqns()) {
       if (e->op == &ir::ops::constant) {
@@ -92,38 +84,25 @@ class Lowering {
   }
 
   void add_kernel(Frame& frame, const ir::Eqn& e) {
-    ir::ops::Kernel plan = e.attrs<ir::ops::Kernel>();
+    const auto& plan = e.attrs<ir::ops::Kernel>();
+    SHEAF_CHECK(std::ssize(plan.outputs) == e.num_out() && std::ssize(plan.offsets) == e.num_out(),
+                plan.name + ": the plan does not say where a result lies");
     std::vector<BufferRef> inputs, outputs;
     for (Value v : e.operands) inputs.push_back(frame.place[v]);
     for (int j = 0; j < e.num_out(); ++j) {
-      const int result = frame.result_index(e.out(j));
-      const bool is_result = plan.offsets.empty() || plan.offsets[j] < 0;
-      SHEAF_CHECK(!is_result || result >= 0, "a kernel's result is neither in the arena nor returned");
-      outputs.push_back(is_result ? frame.results[result]
-                                  : BufferRef{BufferRef::Space::arena, frame.arena + plan.offsets[j], e.out(j).type().bytes()});
+      SHEAF_CHECK(plan.outputs[j] >= 0 || plan.offsets[j] >= 0,
+                  plan.name + ": a result is neither returned nor in the arena");
+      const BufferRef in_arena{BufferRef::Space::arena, frame.arena + plan.offsets[j], e.out(j).type().bytes()};
+      outputs.push_back(plan.outputs[j] < 0 ? in_arena : frame.results[plan.outputs[j]]);
       frame.place[e.out(j)] = outputs.back();
     }
     loc_ = e.loc;
     step_temporaries_ = 0;
     if (plan.schedule == ir::Schedule::host) return add_host_step(frame, plan, *e.regions[0], inputs, outputs);
-    plan.in_place = in_place(frame, e, plan);
     const Group group = kir::group_of(*e.regions[0]);
     if (plan.schedule == ir::Schedule::contract) return add_contract(frame, plan.name, group, inputs, outputs);
     inputs.insert(inputs.end(), outputs.begin(), outputs.end());
     add_step(frame, plan.name, kir::build_kernel(group, plan), std::move(inputs));
-  }
-
-  /// Results that share an operand's memory: by the memory plan, or because the operand was donated to the result.
-  static std::vector<std::int64_t> in_place(const Frame& frame, const ir::Eqn& e, const ir::ops::Kernel& plan) {
-    std::vector<std::int64_t> shared = plan.in_place;
-    shared.resize(static_cast<std::size_t>(e.num_out()), -1);
-    for (int j = 0; j < e.num_out(); ++j) {
-      const int result = frame.result_index(e.out(j));
-      if (result < 0 || frame.alias[result] < 0) continue;
-      const auto it = std::find(e.operands.begin(), e.operands.end(), frame.f.params()[frame.alias[result]]);
-      if (it != e.operands.end()) shared[j] = it - e.operands.begin();
-    }
-    return shared;
   }
 
   // Host steps.
@@ -156,7 +135,7 @@ class Lowering {
       Branch branch{.index = operands[0], .branches = {}};
       operands.erase(operands.begin());
       for (const ir::FunctionRef& f : e.regions)
-        branch.branches.push_back(steps_of(*f, operands, outputs, std::vector<int>(outputs.size(), -1), arena));
+        branch.branches.push_back(steps_of(*f, operands, outputs, arena));
       control->what = std::move(branch);
     }
     frame.steps.push_back({.kernel = -1, .buffers = {}, .loc = loc, .control = std::move(control)});
@@ -182,13 +161,6 @@ class Lowering {
     return carries;
   }
 
-  static std::vector<int> aliases_of(const std::vector<Loop::Carry>& carries, std::size_t consts, std::size_t results) {
-    std::vector<int> alias(results, -1);
-    for (std::size_t k = 0; k < carries.size(); ++k)
-      if (carries[k].in_place()) alias[k] = static_cast<int>(consts + k);
-    return alias;
-  }
-
   Loop loop_of(const ir::lowering::Scan& scan, const ir::Eqn& e, std::span<const BufferRef> operands,
                std::span<const BufferRef> outputs, const ir::ops::Kernel& plan, std::int64_t outer, std::int64_t arena) {
     const auto consts = static_cast<std::size_t>(scan.consts), carry = static_cast<std::size_t>(scan.carry);
@@ -204,8 +176,7 @@ class Lowering {
     };
     add_rows(operands.subspan(consts + carry), params);
     add_rows(outputs.subspan(carry), results);
-    std::vector<int> alias = aliases_of(loop.carries, consts, results.size());
-    loop.body = steps_of(*e.regions[0], params, std::move(results), std::move(alias), arena);
+    loop.body = steps_of(*e.regions[0], params, std::move(results), arena);
     return loop;
   }
 
@@ -222,9 +193,8 @@ class Lowering {
       return all;
     };
     loop.holds = {BufferRef::Space::arena, outer + plan.spares.back(), 1};
-    loop.condition = steps_of(*e.regions[0], params(0, cond_consts), {loop.holds}, {-1}, arena);
-    std::vector<int> alias = aliases_of(loop.carries, body_consts, results.size());
-    loop.body = steps_of(*e.regions[1], params(cond_consts, body_consts), std::move(results), std::move(alias), arena);
+    loop.condition = steps_of(*e.regions[0], params(0, cond_consts), {loop.holds}, arena);
+    loop.body = steps_of(*e.regions[1], params(cond_consts, body_consts), std::move(results), arena);
     return loop;
   }
 

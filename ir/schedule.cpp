@@ -43,7 +43,8 @@ Nest nest_for(Schedule s) {
   switch (s) {
     case Schedule::none:
     case Schedule::map:
-    case Schedule::tile_transpose: return Nest::none;
+    case Schedule::tile_transpose:
+    case Schedule::update: return Nest::none;
     case Schedule::row:
     case Schedule::reduce: return Nest::reduction;
     case Schedule::sort: return Nest::sort;
@@ -92,6 +93,13 @@ absl::Status check_rows(const Function& body) {
       return refused("schedule=row of {} rows of {} elements has no place for a result of {}", rows->count,
                      rows->length, n);
   }
+  return absl::OkStatus();
+}
+
+absl::Status check_update(const Function& body) {
+  const Eqn* update = body.results()[0].eqn();
+  if (body.results().size() != 1 || !update || update->op != &ops::dynamic_update_slice || changed_param(body, 0) < 0)
+    return refused("schedule=update needs one update of a parameter that nothing else reads");
   return absl::OkStatus();
 }
 
@@ -162,11 +170,23 @@ absl::StatusOr<Rows> rows_of(const Function& body) {
   return rows;
 }
 
+int changed_param(const Function& body, int j) {
+  const Eqn* change = body.results()[j].eqn();
+  if (!change || (change->op != &ops::dynamic_update_slice && change->op != &ops::scatter)) return -1;
+  const Value operand = change->in(0);
+  for (const Eqn* e : body.eqns())
+    for (int k = 0; k < e->num_in(); ++k)
+      if (e->in(k) == operand && (e != change || k > 0)) return -1;
+  const auto at = std::find(body.params().begin(), body.params().end(), operand);
+  return at == body.params().end() ? -1 : static_cast<int>(at - body.params().begin());
+}
+
 absl::Status check_schedule(const ops::Kernel& kernel, const Function& body) {
   if (kernel.schedule == Schedule::none) return check_tile(kernel, body);
   if (absl::Status s = check_nests(kernel.schedule, body); !s.ok()) return s;
   if (absl::Status s = check_tile(kernel, body); !s.ok()) return s;
   if (kernel.schedule == Schedule::row) return check_rows(body);
+  if (kernel.schedule == Schedule::update) return check_update(body);
   if (kernel.schedule == Schedule::contract) return check_contract(body);
   return kernel.schedule == Schedule::host ? check_host(body) : absl::OkStatus();
 }

@@ -10,12 +10,13 @@
 namespace sheaf::ir {
 
 /// map: one nest over the results' dims, everything computed where it is read. tile_transpose: the same, in square
-/// tiles of two dims. row: a row of the trailing dims at a time through all reductions over them. reduce: the reductions one
-/// after the other, then a map of the rest. sort, scatter, contract: that op. host: a loop or branch, which the host runs
-/// around the kernels of its regions. none: not chosen yet.
-enum class Schedule : std::uint8_t { none, map, tile_transpose, row, reduce, sort, scatter, contract, host };
-inline constexpr std::string_view kScheduleWords[] = {"none", "map",  "tile_transpose", "row",
-                                                      "reduce", "sort", "scatter", "contract", "host"};
+/// tiles of two dims. row: a row of the trailing dims at a time through all reductions over them. reduce: one reduction
+/// after the other, then a map of the rest. update: a window of the operand, after a copy of it unless the result takes
+/// its place. sort, scatter, contract: that op. host: a loop or branch, which the host runs around the kernels of its
+/// regions. none: not chosen yet.
+enum class Schedule : std::uint8_t { none, map, tile_transpose, row, reduce, update, sort, scatter, contract, host };
+inline constexpr std::string_view kScheduleWords[] = {"none",   "map",  "tile_transpose", "row",      "reduce",
+                                                      "update", "sort", "scatter",        "contract", "host"};
 template <>
 inline constexpr std::span<const std::string_view> enum_words<Schedule> = kScheduleWords;
 
@@ -36,6 +37,10 @@ struct Rows {
   std::int64_t count = 1, length = 1;
 };
 absl::StatusOr<Rows> rows_of(const Function& body);
+
+/// The parameter of a kernel's body that result j is a changed copy of (by an update or a scatter), if nothing else in
+/// it reads that: such a result can take its place. -1 if there is none.
+int changed_param(const Function& body, int j);
 
 namespace ops { struct Kernel; }
 

@@ -56,6 +56,10 @@ Values call(Builder& b, const FunctionRef& f, Values args) {
   return b.emit_all(&ops::call, std::move(args), nullptr, {f});
 }
 
+bool is_small_update(const Eqn& e) {
+  return e.op == &ops::dynamic_update_slice && 2 * e.in(1).type().num_elements() <= e.in(0).type().num_elements();
+}
+
 Value add_any(Value a, Value b) { return !a ? b : !b ? a : a + b; }
 
 Values clone_params(Builder& b, const Function& f, const Mask& keep, const char* suffix) {

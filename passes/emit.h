@@ -32,6 +32,9 @@ ir::FunctionRef with_kernels(const ir::Function& plan, const std::function<Plann
 /// The body of a host step, with other regions.
 ir::FunctionRef with_regions(const ir::Function& body, std::vector<ir::FunctionRef> regions);
 
+/// True for an update of at most half of its operand: better done in place than by computing the whole again.
+bool is_small_update(const ir::Eqn& e);
+
 /// a + b, where either may be absent.
 ir::Value add_any(ir::Value a, ir::Value b);
 

@@ -156,7 +156,7 @@ class Writer {
   Grouping grouping_;
   Builder plan_;
   absl::flat_hash_map<Value, Value> stored_;  // parameters, dense constants and what kernels store, in the plan
-  absl::flat_hash_set<Value> taken_;          // results
+  absl::flat_hash_set<Value> taken_;  // results
 };
 
 }  // namespace

@@ -14,6 +14,7 @@
 
 #include "ir/op.h"
 #include "ir/ops/attrs.h"
+#include "passes/emit.h"
 
 namespace sheaf::passes {
 
@@ -196,7 +197,7 @@ class Grouper {
     } else {
       g.full = e.out().dims();
     }
-    g.is_closed = stands_alone(kind(e));
+    g.is_closed = stands_alone(kind(e)) || is_kept_update(e);
     g.is_expensive = kind(e) != Kind::free && is_costly(e);
     groups_.push_back(std::move(g));
     assign(e, static_cast<int>(groups_.size()) - 1, kind(e) == Kind::reduce ? Role::row : Role::full);
@@ -307,16 +308,46 @@ class Grouper {
   // Absorbing re-indexes a whole elementwise group by e's space: nothing of it is stored but what e reads.
   bool absorb(const Eqn& e, int index) {
     OpenGroup& g = groups_[index];
-    if (kind(e) == Kind::reduce || g.has_reduce) return false;
-    if (e.out().type().num_elements() > sheaf::num_elements(g.full) && g.is_expensive) return false;
+    if (kind(e) == Kind::reduce || g.has_reduce || spoils_update(e, g)) return false;
+    if (computed_elements(e, index) > sheaf::num_elements(g.full) && g.is_expensive) return false;
     for (const Eqn* m : g.members) {
       if (is_result_[m->out()]) return false;
       if (!only_read_by(m->out(), e, index)) return false;
     }
     for (const Eqn* m : g.members) assign(*m, index, Role::inner);
     g.full = e.out().dims();
+    g.is_closed = is_kept_update(e);
     add(e, index, Role::full);
     return true;
+  }
+
+  // How many elements of its operands' makers e computes: an update of what lies in memory writes its window alone.
+  std::int64_t computed_elements(const Eqn& e, int index) const {
+    const bool is_in_memory = e.num_in() > 0 && (!e.in(0).eqn() || (group_[e.in(0)] >= 0 && group_[e.in(0)] != index));
+    return (is_small_update(e) && is_in_memory ? e.in(1) : e.out()).type().num_elements();
+  }
+
+  // An update whose result has to exist: with company, its kernel would write all of it instead of the window.
+  bool is_kept_update(const Eqn& e) const {
+    return is_small_update(e) && (is_result_[e.out()] || users_[e.out()].size() > 1);
+  }
+
+  // An update happens in place only where nothing beside it reads what it overwrites, and that exists.
+  bool spoils_update(const Eqn& e, const OpenGroup& g) const {
+    if (!is_small_update(e)) return false;
+    for (const Eqn* m : g.members) {
+      if (is_small_update(*m) && m->out() == e.in(0)) return true;
+      for (Value v : m->operands)
+        if (reads(v, e.in(0))) return true;
+    }
+    return false;
+  }
+
+  // v is `wanted` or made of it by views.
+  bool reads(Value v, Value wanted) const {
+    if (v == wanted) return true;
+    if (!is_free(v)) return false;
+    return std::any_of(v.eqn()->operands.begin(), v.eqn()->operands.end(), [&](Value in) { return reads(in, wanted); });
   }
 
   // Every user of v is e, a member of the group, or a view of which the same holds.

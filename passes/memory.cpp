@@ -1,7 +1,8 @@
-// Buffers: kernel results that stay inside the program get offsets in one arena by liveness, first fit; an elementwise
-// kernel may write over an operand that dies in it, and results may take the buffers of donated parameters. The regions
-// of a loop or branch have arenas of their own, which lie in the outer one while the step runs; a loop's carry is
-// overwritten in place where its body can, and alternates between two buffers where it cannot.
+// Buffers: kernel results that stay inside the program get offsets in one arena by liveness, first fit; a kernel that
+// is elementwise, or changes a part of an operand, may write over an operand that dies in it, and results may take the
+// buffers of donated parameters. The regions of a loop or branch have arenas of their own, which lie in the outer one
+// while the step runs; a loop's carry is overwritten in place where its body can, and alternates between two buffers
+// where it cannot.
 #include "passes/memory.h"
 
 #include <absl/container/flat_hash_map.h>
@@ -91,7 +92,8 @@ HostStep assign_host(const Eqn& step) {
 class Assignment {
  public:
   Assignment(const Function& f, const Offers& offers)
-      : f_(f), last_use_(f, -1), offset_(f, -1), writer_(f, -1), is_result_(f, 0) {
+      : f_(f), offers_(offers), last_use_(f, -1), writer_(f, -1), is_result_(f, 0), output_(f, -1), offset_(f, -1),
+        replaced_(f) {
     for (const Eqn* e : f.eqns())
       if (e->op == &ops::kernel && e->attrs<ops::Kernel>().schedule == Schedule::host)
         hosts_.emplace(e, assign_host(host_step(*e->regions[0])));
@@ -100,12 +102,12 @@ class Assignment {
       for (Value v : f.eqns()[k]->outs()) writer_[v] = static_cast<int>(k);
     }
     for (Value r : f.results()) is_result_[r] = 1;
-    choose_aliases(offers);
+    choose_outputs();
   }
 
   Memory run() {
     FunctionRef placed = with_kernels(f_, [this](const Eqn& e) {
-      ops::Kernel kernel = place(e, writer_[e.out()]);
+      ops::Kernel kernel = place(e);
       const auto host = hosts_.find(&e);
       if (host == hosts_.end()) return PlannedKernel{std::move(kernel), e.regions[0]};
       std::vector<FunctionRef> regions;
@@ -116,20 +118,65 @@ class Assignment {
   }
 
  private:
-  // An offered buffer is free for a result written after its last read, or in the same kernel position by position.
-  void choose_aliases(const Offers& offers) {
+  // ---- buffers of results ----
+
+  // Results first take what their kernels overwrite, so that no other result is given that buffer; then what was read
+  // for the last time before they are written.
+  void choose_outputs() {
     alias_.assign(f_.results().size(), -1);
-    std::vector<bool> taken(f_.params().size());
-    for (std::size_t j = 0; j < f_.results().size(); ++j) {
-      const Value r = f_.results()[j];
-      for (int i : offers[j]) {
-        const Value p = f_.params()[i];
-        if (alias_[j] >= 0 || taken[i] || p.type().bytes() != r.type().bytes() || r.type().bytes() == 0) continue;
-        if (last_use_[p] > writer_[r] || (last_use_[p] == writer_[r] && !in_place_ok(*r.eqn(), p, r.index()))) continue;
-        alias_[j] = i;
-        taken[i] = true;
-      }
+    taken_.assign(f_.params().size(), false);
+    Values first;
+    for (int j = 0; j < std::ssize(f_.results()); ++j) first.push_back(grow_backwards(j));
+    for (int j = 0; j < std::ssize(f_.results()); ++j)
+      take_offer(j, first[j], [&](Value p) { return last_use_[p] < writer_[first[j]]; });
+  }
+
+  // What result j was before its last change lies in its buffer already, and so on back to what was made anew:
+  //   c1 = update c0, ..; c2 = update c1, ..; return c2      c1 in c2's buffer, which is c0's if that is offered
+  // Gives the first value in the buffer.
+  Value grow_backwards(int j) {
+    Value v = f_.results()[j];
+    output_[v] = j;
+    while (!take_offer(j, v, [&](Value p) { return is_replaced(p, v); })) {
+      const Value before = changed_operand(v);
+      if (!before) break;
+      output_[before] = j;
+      replaced_[v] = before;
+      v = before;
     }
+    return v;
+  }
+
+  // Result j, which v is the first value of, gets the first offered buffer of its size for which `is_free` holds.
+  template <class IsFree>
+  bool take_offer(int j, Value v, IsFree is_free) {
+    for (int i : offers_[j]) {
+      const Value p = f_.params()[i];
+      if (alias_[j] >= 0 || taken_[i] || p.type().bytes() != v.type().bytes() || v.type().bytes() == 0) continue;
+      if (!is_free(p)) continue;
+      alias_[j] = i;
+      taken_[i] = true;
+      if (last_use_[p] == writer_[v]) replaced_[v] = p;
+    }
+    return alias_[j] >= 0;
+  }
+
+  // v's kernel may write v over `operand`, which nobody reads later.
+  bool is_replaced(Value operand, Value v) const {
+    return last_use_[operand] == writer_[v] && in_place_ok(*v.eqn(), operand, v.index());
+  }
+
+  // What v's step changes rather than makes anew, if that dies there and has no other home; else null.
+  Value changed_operand(Value v) const {
+    const Eqn& e = *v.eqn();
+    const int changed = hosts_.contains(&e) ? -1 : changed_param(*e.regions[0], v.index());
+    for (int k = 0; k < e.num_in(); ++k) {
+      const Value operand = e.in(k);
+      if (k != changed && !hosts_.contains(&e)) continue;
+      if (!operand.eqn() || operand.eqn()->op != &ops::kernel || is_result_[operand] || output_[operand] >= 0) continue;
+      if (is_replaced(operand, v)) return operand;
+    }
+    return {};
   }
 
   bool in_place_ok(const Eqn& e, Value operand, int result) const {
@@ -138,6 +185,8 @@ class Assignment {
       if (e.in(k) == operand && !may_overwrite(*e.regions[0], e.attrs<ops::Kernel>().schedule, k, result)) return false;
     return true;
   }
+
+  // ---- host steps ----
 
   // The loop overwrites the carry's start itself, if nothing else in it reads that.
   static bool carry_in_place_ok(const Eqn& e, const HostStep& host, Value operand, int result) {
@@ -167,44 +216,52 @@ class Assignment {
     for (std::int64_t offset : held) arena_.release(offset);
   }
 
-  ops::Kernel place(const Eqn& e, int k) {
+  ops::Kernel place(const Eqn& e) {
     ops::Kernel kernel = e.attrs<ops::Kernel>();
+    kernel.outputs.clear();
     kernel.offsets.clear();
     kernel.in_place.clear();
-    std::vector<bool> overwritten(e.num_in());
     for (Value r : e.outs()) {
-      kernel.in_place.push_back(-1);
-      if (is_result_[r]) {
-        kernel.offsets.push_back(-1);
-        continue;
-      }
-      for (int i = 0; i < e.num_in() && kernel.in_place.back() < 0; ++i) {
-        if (offset_[e.in(i)] < 0 || last_use_[e.in(i)] != k || overwritten[i] || !in_place_ok(e, e.in(i), r.index())) continue;
-        kernel.in_place.back() = i;
-        overwritten[i] = true;
-        offset_[r] = offset_[e.in(i)];
-        offset_[e.in(i)] = -1;  // the slot is r's now
-      }
-      if (kernel.in_place.back() < 0) offset_[r] = arena_.allocate(r.type().bytes());
+      if (output_[r] < 0) place_in_arena(e, r);
+      kernel.outputs.push_back(output_[r]);
       kernel.offsets.push_back(offset_[r]);
+      const auto replaced = std::find(e.operands.begin(), e.operands.end(), replaced_[r]);
+      kernel.in_place.push_back(replaced == e.operands.end() ? -1 : replaced - e.operands.begin());
     }
     if (const auto host = hosts_.find(&e); host != hosts_.end()) place_host(host->second, kernel);
-    for (Value v : e.operands) {
-      if (last_use_[v] != k || offset_[v] < 0) continue;
-      arena_.release(offset_[v]);
-      offset_[v] = -1;
-    }
+    for (Value v : e.operands)
+      if (last_use_[v] == writer_[e.out()]) release(v);
     for (Value r : e.outs())
-      if (!is_result_[r] && last_use_[r] < 0) arena_.release(offset_[r]);
+      if (last_use_[r] < 0) release(r);
     return kernel;
   }
 
+  void place_in_arena(const Eqn& e, Value r) {
+    for (Value v : e.operands) {
+      if (offset_[v] < 0 || !is_replaced(v, r)) continue;
+      replaced_[r] = v;
+      offset_[r] = offset_[v];
+      offset_[v] = -1;  // the slot is r's now
+      return;
+    }
+    offset_[r] = arena_.allocate(r.type().bytes());
+  }
+
+  void release(Value v) {
+    if (offset_[v] < 0) return;
+    arena_.release(offset_[v]);
+    offset_[v] = -1;
+  }
+
   const Function& f_;
-  ValueTable<int> last_use_;
-  ValueTable<std::int64_t> offset_;
-  ValueTable<int> writer_;
+  const Offers& offers_;
+  ValueTable<int> last_use_, writer_;  // equations, by number
   ValueTable<char> is_result_;
+  ValueTable<int> output_;             // the result in whose buffer a value lies; -1: in the arena
+  ValueTable<std::int64_t> offset_;    // in the arena, while it lives there
+  ValueTable<Value> replaced_;         // the operand whose place a value takes
   std::vector<int> alias_;
+  std::vector<bool> taken_;            // parameters
   Arena arena_;
   absl::flat_hash_map<const Eqn*, HostStep> hosts_;
 };
@@ -214,6 +271,7 @@ Memory assign(const FunctionRef& plan, const Offers& offers) { return Assignment
 }  // namespace
 
 bool may_overwrite(const Function& body, Schedule schedule, int i, int j) {
+  if (schedule == Schedule::update || schedule == Schedule::scatter) return changed_param(body, j) == i;
   if (schedule != Schedule::map) return false;
   const Value p = body.params()[i];
   if (body.results()[j].dims() != p.dims() || size_bytes(body.results()[j].dtype()) != size_bytes(p.dtype())) return false;

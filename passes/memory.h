@@ -16,8 +16,8 @@ struct Memory {
 };
 Memory assign_memory(const ir::FunctionRef& plan, const std::vector<bool>& donated);
 
-/// True if a kernel may write result j over parameter i of its body: same bytes, and every element of the parameter is
-/// read only where the result's element at the same position is computed.
+/// True if a kernel may write result j over parameter i of its body: the result is the parameter but for an update or a
+/// scatter, or has as many bytes and reads each element only where its own element at that position is computed.
 bool may_overwrite(const ir::Function& body, ir::Schedule schedule, int i, int j);
 
 }  // namespace sheaf::passes

@@ -120,9 +120,16 @@ Schedule schedule_of(const Function& body) {
   return Schedule::map;
 }
 
+// A small window: worth a pass of its own over it, for the sake of leaving the rest where it is.
+bool is_update(const Function& body) {
+  const Eqn* update = body.results()[0].eqn();
+  return body.results().size() == 1 && changed_param(body, 0) >= 0 && update->op == &ops::dynamic_update_slice &&
+         is_small_update(*update);
+}
+
 ops::Kernel scheduled(const Eqn& e) {
   ops::Kernel kernel = e.attrs<ops::Kernel>();
-  kernel.schedule = schedule_of(*e.regions[0]);
+  kernel.schedule = is_update(*e.regions[0]) ? Schedule::update : schedule_of(*e.regions[0]);
   kernel.tile.clear();
   if (kernel.schedule == Schedule::map) kernel.tile = tile_of(*e.regions[0]);
   if (!kernel.tile.empty()) kernel.schedule = Schedule::tile_transpose;

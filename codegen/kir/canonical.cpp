@@ -12,8 +12,12 @@ namespace {
 class Canonicaliser {
  public:
   Canonicaliser(Phase& phase, const std::vector<bool>& is_read_only)
-      : phase_(phase), is_read_only_(is_read_only), definition_(phase.values.size(), nullptr),
-        rank_(phase.values.size(), -1), waiting_(phase.values.size()), renamed_(phase.values.size(), -1) {}
+      : phase_(phase),
+        is_read_only_(is_read_only),
+        definition_(phase.values.size(), nullptr),
+        rank_(phase.values.size(), -1),
+        waiting_(phase.values.size()),
+        renamed_(phase.values.size(), -1) {}
 
   void run() {
     find_definitions(phase_.body);

@@ -31,6 +31,8 @@ class Reader {
   ValueId read(int node, const Position& position, ValueId mask = -1);
   /// From now on `node` is `value` at `position`, and may be read nowhere else unless it is inlinable or in a buffer.
   void bind(int node, const Position& position, ValueId value);
+  /// Where the element of `update_slice`'s update at `position` lies in its operand.
+  Position window_position(int update_slice, const Position& position);
   /// False once something was read that is neither inlinable, nor in a buffer, nor bound at that position.
   bool ok() const { return ok_; }
 
@@ -58,6 +60,9 @@ class Reader {
   int operand(int node, int k) const { return group_.nodes[node].operands[k]; }
   /// Start index `k` of an index vector, read from `indices` at batch position `batch`, as i64.
   ValueId start(int indices, const Position& batch, int index_dim, std::int64_t k, ValueId mask);
+
+  /// Where the window of an update starts along each of its dims, moved inside, in the batch that position i lies in.
+  std::vector<Index> window_starts(int node, const ir::lowering::UpdateSlice& u, const Position& i, ValueId mask);
 
   PhaseBuilder& b_;
   const Group& group_;

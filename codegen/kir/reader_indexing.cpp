@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "codegen/kir/reader.h"
+#include "ir/check.h"
 
 namespace sheaf::kir {
 namespace {
@@ -76,22 +77,41 @@ ValueId Reader::lower(int node, const low::Gather& g, const Position& i, ValueId
   return b_.op(ScalarOp::select, inside, value, b_.constant(group_.dtype(node), g.fill_bits));
 }
 
-ValueId Reader::lower(int node, const low::UpdateSlice& u, const Position& i, ValueId mask) {
-  IndexPool& pool = b_.indices();
+std::vector<Index> Reader::window_starts(int node, const low::UpdateSlice& u, const Position& i, ValueId mask) {
   const int from = operand(node, 0), update = operand(node, 1), starts = operand(node, 2);
   Position batch(u.starts_batch.size());
   for (std::size_t k = 0; k < u.starts_batch.size(); ++k) {
     batch[u.starts_batch[k] > u.index_dim ? u.starts_batch[k] - 1 : u.starts_batch[k]] = i[u.operand_batch[k]];
   }
+  std::vector<Index> at;
+  for (std::size_t k = 0; k < u.dims.size(); ++k) {
+    const std::int64_t extent = group_.dims(from)[u.dims[k]], last = extent - group_.dims(update)[u.dims[k]];
+    const ValueId s = start(starts, batch, u.index_dim, static_cast<std::int64_t>(k), mask);
+    if (!ok_) return {};
+    at.push_back(b_.index_of(clamp(b_, wrapped(b_, s, extent), last), {0, last}));
+  }
+  return at;
+}
+
+Position Reader::window_position(int update_slice, const Position& position) {
+  const auto& u = *group_.as<low::UpdateSlice>(update_slice);
+  const std::vector<Index> starts = window_starts(update_slice, u, position, -1);
+  SHEAF_CHECK(ok_, "an update at starts that are in no buffer yet");
+  Position at = position;
+  for (std::size_t k = 0; k < u.dims.size(); ++k) at[u.dims[k]] = b_.indices().add(position[u.dims[k]], starts[k]);
+  return at;
+}
+
+ValueId Reader::lower(int node, const low::UpdateSlice& u, const Position& i, ValueId mask) {
+  const int from = operand(node, 0), update = operand(node, 1);
+  const std::vector<Index> starts = window_starts(node, u, i, mask);
+  if (!ok_) return -1;
   Position j = i;
   ValueId inside = -1;
   for (std::size_t k = 0; k < u.dims.size(); ++k) {
-    const std::int64_t d = u.dims[k], extent = group_.dims(from)[d], size = group_.dims(update)[d];
-    ValueId s = start(starts, batch, u.index_dim, static_cast<std::int64_t>(k), mask);
-    if (!ok_) return -1;
-    s = clamp(b_, wrapped(b_, s, extent), extent - size);
-    j[d] = pool.sub(i[d], b_.index_of(s, {0, extent - size}));
-    inside = b_.both(inside, b_.in_range(j[d], 0, size));
+    const std::int64_t d = u.dims[k];
+    j[d] = b_.indices().sub(i[d], starts[k]);
+    inside = b_.both(inside, b_.in_range(j[d], 0, group_.dims(update)[d]));
   }
   if (b_.is_true(inside)) return read(update, j, mask);
   const ValueId kept = read(from, i, mask);

@@ -140,14 +140,15 @@ struct CustomLinear { int residuals = 0; };
 struct CustomLinearSolve { int consts = 0; };
 
 /// A step of a plan: the fusion group is the region, `schedule` the template it is built by, `tile` the two dims of the
-/// results that tile_transpose cuts; `offsets` are arena byte offsets of the results, -1 for a result of the program;
-/// `in_place[j]` is the operand result j overwrites, or -1. Of a host step: its regions' arenas begin at `frame`; `spares`
-/// holds, for each carry of a loop, the offset of a second buffer, or -1 where the body overwrites the carry in place, and
-/// then, of a while, where its condition lies.
+/// results that tile_transpose cuts. Result j lies in the buffer of the function's result `outputs[j]` or, where that is
+/// -1, in the arena at byte `offsets[j]`; `in_place[j]` is the operand whose place it takes, or -1. Of a host step: its
+/// regions' arenas begin at `frame`; `spares` holds, for each carry of a loop, the offset of a second buffer, or -1 where
+/// the body overwrites the carry in place, and then, of a while, where its condition lies.
 struct Kernel {
   std::string name = {};
   Schedule schedule = Schedule::none;
   std::vector<std::int64_t> tile = {};
+  std::vector<std::int64_t> outputs = {};
   std::vector<std::int64_t> offsets = {};
   std::vector<std::int64_t> in_place = {};
   std::int64_t frame = -1;

@@ -17,7 +17,8 @@ absl::StatusOr<std::vector<Type>> infer_kernel(const Eqn& e) {
   const Kernel& a = e.attrs<Kernel>();
   absl::StatusOr<std::vector<Type>> types = infer_from_region(e);
   if (!types.ok()) return types;
-  for (const auto& [field, list] : {std::pair("offsets", &a.offsets), std::pair("in_place", &a.in_place)})
+  for (const auto& [field, list] :
+       {std::pair("outputs", &a.outputs), std::pair("offsets", &a.offsets), std::pair("in_place", &a.in_place)})
     if (!list->empty() && list->size() != types->size())
       return absl::InvalidArgumentError(
           fmt::format("{}={} must have one entry for each of the {} results", field, to_string(*list), types->size()));
@@ -264,8 +265,8 @@ constinit const OpDef while_ = {
 constinit const OpDef kernel = {
     .name = "kernel",
     .doc = "A step of a plan: the region is computed by one kernel of the template `schedule`; `tile` is the pair of "
-           "dims that tile_transpose cuts. `offsets` places the results in the arena; `in_place[j]` is the operand "
-           "result j overwrites, or -1.",
+           "dims that tile_transpose cuts. Result j lies in the buffer of the program's result `outputs[j]` or, where "
+           "that is -1, in the arena at `offsets[j]`; `in_place[j]` is the operand whose place it takes, or -1.",
     .num_results = -1,
     .attrs = attrs_of<Kernel>(),
     .infer = infer_kernel,

@@ -12,8 +12,8 @@ namespace {
 /// What the parser says of `kernel %x {attributes} (%x: type) { body return %r }`, without place and caret.
 std::string refusal(const std::string& attributes, const std::string& type, const std::string& body,
                     const std::string& result) {
-  const auto module = ir::parse("func @f(%x: " + type + ") -> " + result + " {\n%r: " + result + " = kernel %x {" + attributes +
-                                "} (%x: " + type + ") {\n" + body + "\nreturn %r\n}\nreturn %r\n}\n");
+  const auto module = ir::parse("func @f(%x: " + type + ") -> " + result + " {\n%r: " + result + " = kernel %x {" +
+                                attributes + "} (%x: " + type + ") {\n" + body + "\nreturn %r\n}\nreturn %r\n}\n");
   if (module.ok()) return "fits";
   std::string text(module.status().message());
   text = text.substr(0, text.find('\n'));
@@ -24,7 +24,8 @@ std::string refusal(const std::string& attributes, const std::string& type, cons
 
 TEST_CASE("a schedule that fits is accepted") {
   CHECK(refusal("schedule=map", "f32[4]", "%r: f32[4] = neg %x", "f32[4]") == "fits");
-  CHECK(refusal("schedule=tile_transpose, tile=[0, 1]", "f32[4, 5]", "%r: f32[5, 4] = transpose %x {perm=[1, 0]}", "f32[5, 4]") == "fits");
+  CHECK(refusal("schedule=tile_transpose, tile=[0, 1]", "f32[4, 5]", "%r: f32[5, 4] = transpose %x {perm=[1, 0]}",
+                "f32[5, 4]") == "fits");
   CHECK(refusal("schedule=row", "f32[4, 50]", "%r: f32[4] = reduce %x {dims=[1]}", "f32[4]") == "fits");
   CHECK(refusal("schedule=reduce", "f32[50, 4]", "%r: f32[4] = reduce %x {dims=[0]}", "f32[4]") == "fits");
   CHECK(refusal("schedule=sort", "f32[4]", "%r: f32[4] = sort %x {dim=[0]}", "f32[4]") == "fits");
@@ -35,29 +36,33 @@ TEST_CASE("a nest without a place is named") {
   CHECK(refusal("schedule=map", "f32[4, 50]", sum, "f32[4]") == "schedule=map has no place for reduce");
   CHECK(refusal("schedule=map", "f32[4, 16]", sum, "f32[4]") == "fits");
   CHECK(refusal("schedule=sort", "f32[4, 50]", sum, "f32[4]") == "schedule=sort has no place for reduce");
-  CHECK(refusal("schedule=scatter", "f32[4]", "%r: f32[4] = neg %x", "f32[4]") == "schedule=scatter finds no nest of its kind");
+  CHECK(refusal("schedule=scatter", "f32[4]", "%r: f32[4] = neg %x", "f32[4]") ==
+        "schedule=scatter finds no nest of its kind");
   CHECK(refusal("schedule=row", "f32[4]", "%r: f32[4] = neg %x", "f32[4]") == "schedule=row finds no nest of its kind");
-  CHECK(refusal("schedule=sort", "f32[4, 5]", "%0: f32[4, 5] = sort %x {dim=[1]}\n%r: f32[4, 5] = sort %0 {dim=[0]}", "f32[4, 5]") ==
-        "schedule=sort takes one nest, not 2");
+  CHECK(refusal("schedule=sort", "f32[4, 5]", "%0: f32[4, 5] = sort %x {dim=[1]}\n%r: f32[4, 5] = sort %0 {dim=[0]}",
+                "f32[4, 5]") == "schedule=sort takes one nest, not 2");
   CHECK(refusal("schedule=spiral", "f32[4]", "%r: f32[4] = neg %x", "f32[4]") ==
-        "attribute 'schedule' must be one of none, map, tile_transpose, row, reduce, sort, scatter, contract, host, not "
-        "'spiral'");
+        "attribute 'schedule' must be one of none, map, tile_transpose, row, reduce, update, sort, scatter, contract, host, "
+        "not 'spiral'");
 }
 
 TEST_CASE("rows run over the same last dims and fit a thread") {
   CHECK(refusal("schedule=row", "f32[50, 4]", "%r: f32[4] = reduce %x {dims=[0]}", "f32[4]") ==
         "schedule=row needs reductions over the last dims, not [0] of [50, 4]");
-  CHECK(refusal("schedule=row", "f32[50, 50]", "%0: f32[50] = reduce %x {dims=[0]}\n%1: f32[50] = reduce %x {dims=[1]}\n%r: f32[50] = add %0, %1", "f32[50]") ==
-        "schedule=row needs reductions of equal dims over the same ones");
+  CHECK(refusal("schedule=row", "f32[50, 50]",
+                "%0: f32[50] = reduce %x {dims=[0]}\n%1: f32[50] = reduce %x {dims=[1]}\n%r: f32[50] = add %0, %1",
+                "f32[50]") == "schedule=row needs reductions of equal dims over the same ones");
   CHECK(refusal("schedule=row", "f32[300000]", "%r: f32[] = reduce %x {dims=[0]}", "f32[]") ==
         "schedule=row takes rows of at most 262144 elements, not 300000");
-  CHECK(refusal("schedule=row", "f32[4, 50]", "%0: f32[4] = reduce %x {dims=[1]}\n%r: f32[4, 7] = broadcast %0 {shape=[4, 7], dims=[0]}", "f32[4, 7]") ==
-        "schedule=row of 4 rows of 50 elements has no place for a result of 28");
+  CHECK(refusal("schedule=row", "f32[4, 50]",
+                "%0: f32[4] = reduce %x {dims=[1]}\n%r: f32[4, 7] = broadcast %0 {shape=[4, 7], dims=[0]}",
+                "f32[4, 7]") == "schedule=row of 4 rows of 50 elements has no place for a result of 28");
 }
 
 TEST_CASE("tiles are two dims of the results, and belong to one schedule") {
   const std::string swap = "%r: f32[5, 4] = transpose %x {perm=[1, 0]}";
-  CHECK(refusal("schedule=tile_transpose", "f32[4, 5]", swap, "f32[5, 4]") == "tile=[] must be two dims of [5, 4], the outer one first");
+  CHECK(refusal("schedule=tile_transpose", "f32[4, 5]", swap, "f32[5, 4]") ==
+        "tile=[] must be two dims of [5, 4], the outer one first");
   CHECK(refusal("schedule=tile_transpose, tile=[1, 0]", "f32[4, 5]", swap, "f32[5, 4]") ==
         "tile=[1, 0] must be two dims of [5, 4], the outer one first");
   CHECK(refusal("schedule=tile_transpose, tile=[0, 2]", "f32[4, 5]", swap, "f32[5, 4]") ==
@@ -65,11 +70,30 @@ TEST_CASE("tiles are two dims of the results, and belong to one schedule") {
   CHECK(refusal("schedule=map, tile=[0, 1]", "f32[4, 5]", swap, "f32[5, 4]") == "schedule=map takes no tile");
 }
 
+TEST_CASE("an update changes a parameter that nothing else reads") {
+  const std::string row = "%0: f32[1] = dynamic_slice %x, %at {dims=[0], sizes=[1], index_dim=[0]}\n";
+  const std::string start = "%at: i32[1] = broadcast 1:i32 {shape=[1]}\n";
+  const std::string two = "%two: f32[1] = broadcast 2.0:f32 {shape=[1]}\n";
+  const std::string refused = "schedule=update needs one update of a parameter that nothing else reads";
+  CHECK(refusal("schedule=update", "f32[4]",
+                start + two + "%r: f32[4] = dynamic_update_slice %x, %two, %at {dims=[0], index_dim=[0]}",
+                "f32[4]") == "fits");
+  CHECK(refusal("schedule=update", "f32[4]",
+                start + row + "%r: f32[4] = dynamic_update_slice %x, %0, %at {dims=[0], index_dim=[0]}",
+                "f32[4]") == refused);
+  CHECK(refusal("schedule=update", "f32[4]", "%r: f32[4] = neg %x", "f32[4]") == refused);
+}
+
 TEST_CASE("a contraction is alone and reads through views") {
-  CHECK(refusal("schedule=contract", "f32[4, 4]", "%r: f32[4, 4] = dot %x, %x {lhs=[1], rhs=[0]}", "f32[4, 4]") == "fits");
-  CHECK(refusal("schedule=contract", "f32[4, 4]", "%0: f32[4, 4] = transpose %x {perm=[1, 0]}\n%r: f32[4, 4] = dot %x, %0 {lhs=[1], rhs=[0]}", "f32[4, 4]") == "fits");
-  CHECK(refusal("schedule=contract", "f32[4, 4]", "%0: f32[4, 4] = exp %x\n%r: f32[4, 4] = dot %x, %0 {lhs=[1], rhs=[0]}", "f32[4, 4]") ==
-        "schedule=contract reads parameters and views of them, not exp");
-  CHECK(refusal("schedule=contract", "f32[4, 4]", "%0: f32[4, 4] = dot %x, %x {lhs=[1], rhs=[0]}\n%r: f32[4, 4] = neg %0", "f32[4, 4]") ==
-        "schedule=contract needs the contraction to be the only result");
+  CHECK(refusal("schedule=contract", "f32[4, 4]", "%r: f32[4, 4] = dot %x, %x {lhs=[1], rhs=[0]}", "f32[4, 4]") ==
+        "fits");
+  CHECK(refusal("schedule=contract", "f32[4, 4]",
+                "%0: f32[4, 4] = transpose %x {perm=[1, 0]}\n%r: f32[4, 4] = dot %x, %0 {lhs=[1], rhs=[0]}",
+                "f32[4, 4]") == "fits");
+  CHECK(refusal("schedule=contract", "f32[4, 4]",
+                "%0: f32[4, 4] = exp %x\n%r: f32[4, 4] = dot %x, %0 {lhs=[1], rhs=[0]}",
+                "f32[4, 4]") == "schedule=contract reads parameters and views of them, not exp");
+  CHECK(refusal("schedule=contract", "f32[4, 4]",
+                "%0: f32[4, 4] = dot %x, %x {lhs=[1], rhs=[0]}\n%r: f32[4, 4] = neg %0",
+                "f32[4, 4]") == "schedule=contract needs the contraction to be the only result");
 }

@@ -292,6 +292,26 @@ TEST_CASE("scatter adds repeated rows in update order and drops what is out of r
   for (int i = 0; i < 350; ++i) REQUIRE(static_cast<float>(out.get(i)) == want[static_cast<std::size_t>(i)]);
 }
 
+TEST_CASE("an update after a copy equals an update computed element by element") {
+  GroupMaker m;
+  const int x = m.input(DType::f32, {3, 50, 70}), u = m.input(DType::f32, {3, 2, 70}), at = m.input(DType::i32, {3, 1});
+  const int negated = m.map(ScalarOp::neg, {u}, {3, 2, 70});
+  m.group.results = {m.node(low::UpdateSlice{{1}, {0}, {0}, 1}, {x, negated, at}, DType::f32, {3, 50, 70})};
+  Literals in = random_inputs(m.group);
+  in[2].set_int(0, 7), in[2].set_int(1, -3), in[2].set_int(2, 60);
+  const ir::ops::Kernel update{.name = "update", .schedule = ir::Schedule::update};
+  CHECK(build_kernel(m.group, update).phases.size() == 2);
+  CHECK(run(m.group, in, update)[0] == run(m.group, in)[0]);
+  const Kernel in_place = build_kernel(m.group, {.name = "update", .schedule = ir::Schedule::update, .in_place = {0}});
+  REQUIRE(verify(in_place).ToString() == "OK");
+  CHECK(in_place.phases.size() == 1);
+  const Literal want = run(m.group, in)[0];
+  std::vector<void*> buffers = {in[0].data(), in[1].data(), in[2].data(), in[0].data()};
+  codegen::check_compiled_equals_interpreted(in_place, buffers, {codegen::host_cpu_target()});
+  Interpreter(in_place).run(buffers.data());
+  CHECK(in[0] == want);
+}
+
 TEST_CASE("gather clamps, and fill reads nothing where the index is out of range") {
   GroupMaker m;
   const int x = m.input(DType::f32, {5, 8}), indices = m.input(DType::i32, {6, 1});

@@ -28,6 +28,7 @@ class GroupCompiler {
         map_the_rest();
         break;
       case Schedule::row: row_template(k_, results()); break;
+      case Schedule::update: compile_update(); break;
       case Schedule::none:
       case Schedule::host:
       case Schedule::contract: SHEAF_CHECK(false, plan_.name + ": the plan names no template of loop nests");
@@ -79,6 +80,14 @@ class GroupCompiler {
       reduce_template(k_, targets[0]);
     }
     for (const Target& t : targets) k_.buffers[t.node] = t.buffer;
+  }
+
+  void compile_update() {
+    const int node = g_.results[0];
+    SHEAF_CHECK(g_.results.size() == 1 && g_.as<low::UpdateSlice>(node), plan_.name + ": an update of what is none");
+    const int operand = g_.nodes[node].operands[0];
+    SHEAF_CHECK(operand < g_.num_inputs, plan_.name + ": an update of what is in no buffer");
+    update_template(k_, {node, k_.output(0)}, is_in_place(k_.output(0), operand));
   }
 
   void map_the_rest() {

@@ -47,7 +47,10 @@ void emit_body(PhaseBuilder& b, const KernelBuilder& k, const std::vector<Target
   for (const Target& t : targets) values.push_back(reader.read(t.node, position));
   SHEAF_CHECK(reader.ok(), "map over a value that is in no buffer yet");
   for (std::size_t i = 0; i < targets.size(); ++i) {
-    b.store(targets[i].buffer, flatten(b.indices(), position, k.group().dims(targets[i].node)), values[i]);
+    const Target& t = targets[i];
+    const Position at = t.window_of < 0 ? position : reader.window_position(t.window_of, position);
+    const Shape& dims = k.group().dims(t.window_of < 0 ? t.node : t.window_of);
+    b.store(t.buffer, flatten(b.indices(), at, dims), values[i]);
   }
 }
 
@@ -227,6 +230,12 @@ void map_template(KernelBuilder& k, const std::vector<Target>& targets, const st
   PhaseBuilder b = k.begin_phase(units);
   Nest(b, k, targets, loops).emit(0);
   k.end_phase(b);
+}
+
+void update_template(KernelBuilder& k, Target target, bool is_in_place) {
+  const std::vector<int>& operands = k.group().nodes[target.node].operands;
+  if (!is_in_place) map_template(k, {{operands[0], target.buffer}});
+  map_template(k, {{operands[1], target.buffer, target.node}});
 }
 
 }  // namespace sheaf::kir

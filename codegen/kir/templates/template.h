@@ -29,6 +29,7 @@ inline constexpr Grain kCudaGrain{0, 200'000, 2048};
 struct Target {
   int node = -1;
   BufferId buffer = -1;
+  int window_of = -1;  // a node whose UpdateSlice says where in the buffer the value lies; -1: it fills the buffer
 };
 
 class KernelBuilder {
@@ -76,6 +77,8 @@ void map_template(KernelBuilder& k, const std::vector<Target>& targets, const st
 void reduce_template(KernelBuilder& k, Target target);
 void sort_template(KernelBuilder& k, const std::vector<Target>& targets);
 void scatter_template(KernelBuilder& k, Target target, bool is_in_place);
+/// An UpdateSlice of an input.
+void update_template(KernelBuilder& k, Target target, bool is_in_place);
 /// All of the group at once, a row of the trailing reduced dims at a time.
 void row_template(KernelBuilder& k, const std::vector<Target>& results);
 

@@ -74,6 +74,47 @@ Result eager_op(const Options& options) {
   return {.ours = seconds_of([&] { (y = y * 0.5).wait(); }, options), .note = "y = y * 0.5, f32[8], a wait in each"};
 }
 
+// A body of one small kernel: what is left is the loop's own.
+Result scan_step(const Options& options) {
+  constexpr int steps = 1000;
+  constexpr double goal = 1e-6;
+  auto f = jit([](Array c, Array x) {
+    return scan([](Array h, Array row) { return std::pair{h * 0.5 + row, none}; }, c, x).first;
+  });
+  const Array c = ones({8}), x = ones({steps, 8});
+  Result r{.ours = seconds_of([&] { f(c, x).wait(); }, options) / steps, .reference = goal, .note = "carry f32[8], 1000 steps"};
+  r.ratio = r.ours / goal;
+  return r;
+}
+
+struct Layer {
+  Array in, out, scale;  // [width, 4 width], [4 width, width], [width]
+};
+
+Array layer(const Array& x, const Layer& l) {
+  const Array n = layer_norm(x, l.scale, l.scale);
+  const Array weights = softmax(matmul(n, swapaxes(n, -1, -2)) * 0.125);
+  return x + matmul(gelu_tanh(matmul(matmul(weights, n), l.in)), l.out);
+}
+
+// Gradient of `layers` layers with attention, from the first call to the first result; `scanned`: one body for all.
+Result compile_layers(int layers, bool scanned) {
+  const Array x = full({4, 32, 64}, 0.1);
+  const Layer l{.in = full({layers, 64, 256}, 0.01), .out = full({layers, 256, 64}, 0.01), .scale = ones({layers, 64})};
+  const auto loss = [layers, scanned](const Layer& all, const Array& input) {
+    if (scanned) return sum(scan([](Array h, Layer one) { return std::pair{layer(h, one), none}; }, input, all).first);
+    Array h = input;
+    for (int i = 0; i < layers; ++i) h = layer(h, {all.in[i], all.out[i], all.scale[i]});
+    return sum(h);
+  };
+  auto step = jit(grad(loss));
+  const std::int64_t before = stats().kernels_compiled;
+  const Clock::time_point start = Clock::now();
+  step(l, x).scale.wait();
+  return {.ours = seconds_since(start),
+          .note = fmt::format("gradient of {} layers, first call, {} kernels", layers, stats().kernels_compiled - before)};
+}
+
 void run_in_new_process() {
   const pid_t child = fork();
   if (child == 0) {
@@ -108,6 +149,10 @@ std::vector<Row> overhead_rows() {
           {"dispatch, hot call", "", hot_call},
           {"round trip, hot call", "", hot_round_trip},
           {"round trip, eager op", "", eager_op},
+          {"scan, one step", "goal 1 us", scan_step},
+          {"compile 12 unrolled layers", "", [](const Options& o) { return compile_layers(o.quick ? 2 : 12, false); }},
+          {"compile 24 unrolled layers", "", [](const Options& o) { return compile_layers(o.quick ? 4 : 24, false); }},
+          {"compile 12 scanned layers", "", [](const Options& o) { return compile_layers(o.quick ? 2 : 12, true); }},
           {"ten new eager ops in a new process", "goal 300 ms", fresh_process}};
 }
 

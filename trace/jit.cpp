@@ -119,7 +119,8 @@ class detail::JitFunction {
 
   EntryPtr trace(const FlatCall& call, const std::vector<LeafType>& types) {
     explain_miss(call, types);
-    const Tracing how{.what = what_, .name = name_, .args = options_.args, .loc = loc_, .precise = true};
+    const Tracing how{
+        .what = what_, .name = name_, .args = options_.args, .loc = loc_, .precise = true, .is_kept = true};
     auto e = std::make_shared<Entry>();
     e->types = types;
     e->statics = call.statics();

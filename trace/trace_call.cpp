@@ -123,7 +123,8 @@ std::vector<LeafType> leaf_types(const detail::FlatCall& call) {
 
 Traced trace_call(const detail::FlatCall& call, const Tracing& how, std::span<const LeafType> leaves) {
   Traced t = trace_once(call, how, leaves);
-  if (checks_purity()) check_pure(t, trace_once(call, how, leaves), how);
+  const bool is_alone = how.is_kept || !Recorder::current();
+  if (is_alone && checks_purity()) check_pure(t, trace_once(call, how, leaves), how);
   return t;
 }
 

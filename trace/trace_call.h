@@ -26,6 +26,7 @@ struct Tracing {
   std::vector<std::string> args = {};  // the user's names of the arguments
   Loc loc;
   bool precise = false;                // weak floats are passed as f64
+  bool is_kept = false;                // for later calls: checked for purity even inside another trace
 };
 
 struct Traced {
@@ -36,7 +37,7 @@ struct Traced {
 };
 
 /// Traces the call on leaves of the given types; with SHEAF_CHECK_PURE=1 twice, throwing PurityError where the programs
-/// differ.
+/// differ. Inside another trace once is enough, because that one is run twice.
 Traced trace_call(const detail::FlatCall& call, const Tracing& how, std::span<const LeafType> leaves);
 
 /// "argument 0 .out.W", with the names the user gave, one per leaf.

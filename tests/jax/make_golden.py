@@ -2,8 +2,8 @@
 
 Needs `pip install jax`; run it with the directory of the data, and with the names of families to make only those:
 python make_golden.py golden [unary binary ...]
-The data is committed, so neither building nor testing Sheaf needs Python. An op is one line of elementwise.py,
-tensors.py or windows.py.
+The data is committed, so neither building nor testing Sheaf needs Python. An op is one line of elementwise.py or
+tensors.py.
 """
 
 import os
@@ -17,7 +17,6 @@ jax.config.update("jax_enable_x64", True)
 import api
 import elementwise
 import tensors
-import windows
 from writer import Writer
 
 FAMILIES = [
@@ -29,7 +28,6 @@ FAMILIES = [
     tensors.reductions,
     tensors.products,
     tensors.indexing,
-    windows.windows,
     api.promotion,
     api.draws,
     api.functions,

@@ -20,6 +20,9 @@ struct View {
   std::vector<std::int64_t> stride, offset;
 };
 
+/// out[i.., k..] = in[j] with j = i but along dims[m], where j = i[dims[m]] * strides[m] + k[m] * dilations[m].
+struct Windows { std::vector<std::int64_t> dims, strides, dilations; };
+
 /// out[i] = in[j], i and j being the same row-major position.
 struct Reshape {};
 
@@ -62,6 +65,16 @@ struct Reduce { ReduceKind kind = ReduceKind::sum; std::vector<std::int64_t> dim
 /// Index (result dtype) of the largest or smallest element along dim; NaN wins; the lowest index on ties.
 struct ArgReduce { bool is_max = true; int dim = 0; };
 
+/// Along dim, from its beginning (its end if `is_reverse`): out[i] = combine(out[i - 1], in0[i]), the first being in0's.
+/// logsumexp: log of the running sum of exp, scaled by the running maximum. affine: out[i] = in0[i] * out[i - 1] + in1[i],
+/// one rounding, the first being in1's. The state is kept in `accumulate` and rounded to each result.
+struct Recurrence {
+  enum class Kind : std::uint8_t { sum, prod, max, min, logsumexp, affine } kind = Kind::sum;
+  int dim = 0;
+  bool is_reverse = false;
+  DType accumulate = DType::f32;
+};
+
 /// dot_general: result dims = batch, lhs free, rhs free. Accumulates in `accumulate`.
 struct Contract {
   std::vector<std::int64_t> lhs_batch, rhs_batch, lhs_contract, rhs_contract;
@@ -92,11 +105,10 @@ struct Region {};
 
 namespace sheaf::ir {
 
-using Lowering = std::variant<lowering::Map, lowering::View, lowering::Reshape, lowering::Pad, lowering::Concatenate,
-                              lowering::Iota, lowering::RandomBits, lowering::Gather, lowering::UpdateSlice,
-                              lowering::Scatter, lowering::Reduce, lowering::ArgReduce, lowering::Contract,
-                              lowering::Sort, lowering::Scan, lowering::While, lowering::Branch, lowering::Check,
-                              lowering::Callback,
-                              lowering::Barrier, lowering::Region>;
+using Lowering = std::variant<lowering::Map, lowering::View, lowering::Windows, lowering::Reshape, lowering::Pad,
+                              lowering::Concatenate, lowering::Iota, lowering::RandomBits, lowering::Gather,
+                              lowering::UpdateSlice, lowering::Scatter, lowering::Reduce, lowering::ArgReduce,
+                              lowering::Recurrence, lowering::Contract, lowering::Sort, lowering::Scan, lowering::While,
+                              lowering::Branch, lowering::Check, lowering::Callback, lowering::Barrier, lowering::Region>;
 
 }  // namespace sheaf::ir

@@ -100,7 +100,9 @@ struct OpDef {
   // Partitioning of absolute factors and custom combines (the sharding passes).
   Values (*localize)(Builder& b, const Eqn& local, std::span<const Value> offsets) = nullptr;
 
+  // For code generation: what it means, or the equations it stands for, which take its place after all transforms.
   Lowering (*lower)(const Eqn&) = nullptr;
+  Values (*expand)(Builder& b, const Eqn& e, const Values& operands) = nullptr;
   void (*eval)(const Eqn&, std::span<const Literal> in, std::span<Literal> out) = nullptr;  // out is sized and zeroed
   Cost (*cost)(const Eqn&) = nullptr;         // null: one flop per result element; all operands and results moved once
   double ulp = 0;                             // stated error of f32 against the reference; 0: exact to the bit

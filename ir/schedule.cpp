@@ -49,6 +49,7 @@ Nest nest_for(Schedule s) {
     case Schedule::reduce: return Nest::reduction;
     case Schedule::sort: return Nest::sort;
     case Schedule::scatter: return Nest::scatter;
+    case Schedule::recurrence: return Nest::recurrence;
     case Schedule::contract: return Nest::contract;
     case Schedule::host: return Nest::host;
   }
@@ -59,6 +60,7 @@ absl::Status check_nests(Schedule schedule, const Function& body) {
   const Nest wanted = nest_for(schedule);
   int found = 0;
   for (const Eqn* e : body.eqns()) {
+    if (e->op->expand) return refused("{} stands for other ops, which a kernel has in its place", e->op->name);
     const Nest nest = nest_of(*e);
     if (nest == Nest::none) continue;
     if (nest != wanted) return refused("schedule={} has no place for {}", word(schedule), e->op->name);
@@ -110,7 +112,7 @@ absl::Status check_contract(const Function& body) {
     return refused("schedule=contract needs the contraction to be the only result");
   for (Value v : contract->operands)
     for (; v.eqn(); v = v.eqn()->in(0))
-      if (v.eqn()->op == &ops::constant || !std::holds_alternative<lowering::View>(v.eqn()->op->lower(*v.eqn())))
+      if (!is_strided_view(*v.eqn()))
         return refused("schedule=contract reads parameters and views of them, not {}", v.eqn()->op->name);
   return absl::OkStatus();
 }
@@ -127,12 +129,13 @@ absl::Status check_host(const Function& body) {
 }  // namespace
 
 Nest nest_of(const Eqn& e) {
-  if (e.op == &ops::constant || e.op->is_elementwise) return Nest::none;
+  if (e.op == &ops::constant || e.op->is_elementwise || !e.op->lower) return Nest::none;
   const Lowering l = e.op->lower(e);
   if (std::holds_alternative<lowering::ArgReduce>(l)) return Nest::reduction;
   if (const auto* r = std::get_if<lowering::Reduce>(&l)) return is_short(e, r->dims) ? Nest::none : Nest::reduction;
   if (std::holds_alternative<lowering::Sort>(l)) return Nest::sort;
   if (std::holds_alternative<lowering::Scatter>(l)) return Nest::scatter;
+  if (std::holds_alternative<lowering::Recurrence>(l)) return Nest::recurrence;
   if (std::holds_alternative<lowering::Contract>(l)) return Nest::contract;
   const bool is_host = std::holds_alternative<lowering::Scan>(l) || std::holds_alternative<lowering::While>(l) ||
                        std::holds_alternative<lowering::Branch>(l) || std::holds_alternative<lowering::Check>(l) ||
@@ -143,6 +146,17 @@ Nest nest_of(const Eqn& e) {
 const Eqn& host_step(const Function& body) {
   SHEAF_CHECK(body.eqns().size() == 1, "a host step is one equation");
   return *body.eqns()[0];
+}
+
+bool is_strided_view(const Eqn& e) {
+  if (e.op == &ops::constant || !e.op->lower) return false;
+  const Lowering l = e.op->lower(e);
+  return std::holds_alternative<lowering::View>(l) || std::holds_alternative<lowering::Windows>(l);
+}
+
+bool is_sliding(Value v) {
+  while (v.eqn() && is_strided_view(*v.eqn()) && v.eqn()->op != &ops::sliding_windows) v = v.eqn()->in(0);
+  return v.eqn() && v.eqn()->op == &ops::sliding_windows;
 }
 
 absl::StatusOr<Rows> rows_of(const Function& body) {

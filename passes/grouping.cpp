@@ -14,6 +14,7 @@
 
 #include "ir/op.h"
 #include "ir/ops/attrs.h"
+#include "ir/schedule.h"
 #include "passes/emit.h"
 
 namespace sheaf::passes {
@@ -35,7 +36,8 @@ Kind kind_of(const Lowering& l) {
       [](const auto& x) {
         using L = std::decay_t<decltype(x)>;
         if constexpr (std::is_same_v<L, Map>) return Kind::map;
-        else if constexpr (std::is_same_v<L, View> || std::is_same_v<L, Reshape> || std::is_same_v<L, Iota>) return Kind::free;
+        else if constexpr (std::is_same_v<L, View> || std::is_same_v<L, Windows> || std::is_same_v<L, Reshape> ||
+                           std::is_same_v<L, Iota>) return Kind::free;
         else if constexpr (std::is_same_v<L, Pad> || std::is_same_v<L, Concatenate> || std::is_same_v<L, RandomBits> ||
                            std::is_same_v<L, Gather> || std::is_same_v<L, UpdateSlice>) return Kind::indexed;
         else if constexpr (std::is_same_v<L, Reduce>) return Kind::reduce;
@@ -163,13 +165,30 @@ class Grouper {
     g = OpenGroup{};
   }
 
-  // A view or dense result has to exist in memory when the program returns it or a hero reads it.
+  // A view or dense result has to exist in memory when the program returns it or a hero reads it. A contraction reads
+  // through strides, so it needs no view of what is in memory, but everything else behind its views.
   bool must_store(const Eqn& e) const {
     if (is_constant(e)) return false;
     if (is_result_[e.out()]) return true;
-    for (const Eqn* user : users_[e.out()])
-      if (stands_alone(kind(*user))) return true;
+    const bool is_view = is_strided_view(e);
+    for (const Eqn* user : users_[e.out()]) {
+      if (stands_alone(kind(*user)) && !(is_view && reads_through(*user, e))) return true;
+      if (!is_view && feeds_contraction(*user)) return true;
+    }
     return false;
+  }
+
+  // What sliding windows meet is read so often that its own layout is worth a copy.
+  static bool reads_through(const Eqn& hero, const Eqn& view) {
+    if (nest_of(hero) != Nest::contract) return false;
+    const bool meets_windows = is_sliding(hero.in(0)) || is_sliding(hero.in(1));
+    return !meets_windows || is_sliding(view.out());
+  }
+
+  bool feeds_contraction(const Eqn& e) const {
+    if (kind(e) == Kind::hero) return nest_of(e) == Nest::contract;
+    const std::vector<const Eqn*>& users = users_[e.out()];
+    return is_strided_view(e) && std::any_of(users.begin(), users.end(), [&](const Eqn* u) { return feeds_contraction(*u); });
   }
 
   // Groups of everything `v` reads, through free values.

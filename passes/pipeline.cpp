@@ -35,9 +35,9 @@ FunctionRef drop_dead(const FunctionRef& f) {
 constexpr Pass kStages[] = {
     // Differentiation and batching are done: the tracer applied them as it met them. Calls, which let them transform
     // equal layers once, have served their purpose.
-    {"inline", "calls become their bodies, so that everything below sees one flat program", inline_calls},
+    {"inline", "calls and composite ops become what they stand for: everything below sees one flat program", inline_calls},
 
-    // Beyond this point there are no calls.
+    // Beyond this point there are no calls, and every op has a lowering.
 
     {"fold", "elementwise work on constants is done now; it feeds the rules of simplify", fold},
     {"loops", "work that does not change from step to step leaves its loop, and known branches are taken", loops},

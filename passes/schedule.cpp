@@ -113,6 +113,7 @@ Schedule schedule_of(const Function& body) {
       case Nest::reduction: return schedule_of_reductions(body);  // groups with a reduction hold no other nest
       case Nest::sort: return Schedule::sort;
       case Nest::scatter: return Schedule::scatter;
+      case Nest::recurrence: return Schedule::recurrence;
       case Nest::contract: return Schedule::contract;
       case Nest::host: return Schedule::host;
     }

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "ir/ops/attrs.h"
+#include "ir/schedule.h"
 
 namespace sheaf::passes {
 
@@ -109,6 +110,8 @@ bool through_transpose(const Eqn* t, DimList& contract, DimList& batch) {
 std::optional<Value> dot_of_transpose(Builder& b, const Eqn& e) {
   ops::Dot dot = e.attrs<ops::Dot>();
   Values operands = e.operands;
+  // What sliding windows meet is laid out for them (passes/grouping.cpp): its permutation says how.
+  if (is_sliding(operands[0]) != is_sliding(operands[1])) return std::nullopt;
   const auto is_transpose = [](Value v) { return v.eqn() && v.eqn()->op == &ops::transpose; };
   bool changed = false;
   if (is_transpose(operands[0]) && through_transpose(operands[0].eqn(), dot.lhs, dot.lhs_batch)) {

@@ -117,6 +117,17 @@ Dense dense(const Array& key, std::int64_t in, std::int64_t out, DType dtype, Lo
   return {glorot_uniform(key, {in, out}, dtype, loc), zeros({out}, dtype, loc)};
 }
 
+Array Convolution::operator()(Operand x, const Conv& options) const {
+  const UserLine line(x.loc());
+  return conv(x, W, options) + b;
+}
+
+Convolution convolution(const Array& key, const Shape& window, std::int64_t in, std::int64_t out, DType dtype, Loc loc) {
+  Shape shape = window;
+  shape.insert(shape.end(), {in, out});
+  return {glorot_uniform(key, shape, dtype, loc), zeros({out}, dtype, loc)};
+}
+
 Array layer_norm(Operand x, Operand scale, Operand shift, double epsilon) {
   if (x.rank() == 0) throw ShapeError(UserLine::or_own(x.loc()), "layer_norm: a scalar has no dim to normalise over");
   return compose1("layer_norm", RuleKey().add(epsilon), {x, scale, shift}, x.loc(), [&](std::span<const Array> in) {

@@ -8,6 +8,7 @@
 #include "sheaf/ops.h"
 #include "trace/apply.h"
 #include "trace/messages.h"
+#include "trace/promotion.h"
 #include "trace/recorder.h"
 
 namespace sheaf {
@@ -68,6 +69,17 @@ DType countable(DType t) {
   return is_unsigned_int(t) && size_bytes(t) < 4 ? u32 : t;
 }
 
+using Running = ir::lowering::Recurrence::Kind;
+
+Array cumulative(std::string_view name, Running kind, Operand x, DType dtype, const Cumulative& options) {
+  const int dim = checked_axis(name, x, options.axis, x.loc());
+  return apply1(name, RuleKey().add(std::int64_t{dim}).add(std::int64_t{options.reverse}), {Input(x, dtype)}, x.loc(),
+                [&](ir::Builder& b, const ir::Values& in) {
+                  return ir::Values{emit1(b, ir::ops::cumulative, in,
+                                          ir::ops::Cumulative{.kind = kind, .dim = {dim}, .reverse = options.reverse})};
+                });
+}
+
 // f16 and bf16 moments are computed in f32 and rounded once.
 DType wide(DType t) { return is_differentiable(t) ? accumulator(t) : f32; }
 
@@ -114,19 +126,25 @@ Array stddev(Operand x, const Moments& o) {
                   });
 }
 
-// Doubling strides: log2(n) adds of whole arrays.
-Array cumsum(Operand x, int axis) {
-  const int dim = checked_axis("cumsum", x, axis, x.loc());
-  return compose1("cumsum", RuleKey().add(std::int64_t{dim}), {x}, x.loc(), [&](std::span<const Array> in) {
-    Array total = convert(in[0], countable(in[0].dtype()));
-    const std::int64_t n = total.shape()[dim];
-    for (std::int64_t stride = 1; stride < n; stride *= 2) {
-      std::vector<std::pair<std::int64_t, std::int64_t>> shift(total.rank(), {0, 0});
-      shift[dim] = {stride, -stride};
-      total = total + pad(total, shift);
-    }
-    return total;
-  });
+Array cumsum(Operand x, const Cumulative& o) { return cumulative("cumsum", Running::sum, x, countable(x.dtype()), o); }
+Array cumprod(Operand x, const Cumulative& o) { return cumulative("cumprod", Running::prod, x, countable(x.dtype()), o); }
+Array cummax(Operand x, const Cumulative& o) { return cumulative("cummax", Running::max, x, x.dtype(), o); }
+Array cummin(Operand x, const Cumulative& o) { return cumulative("cummin", Running::min, x, x.dtype(), o); }
+Array cumlogsumexp(Operand x, const Cumulative& o) {
+  return cumulative("cumlogsumexp", Running::logsumexp, x, is_differentiable(x.dtype()) ? x.dtype() : f32, o);
+}
+
+Array linear_recurrence(Operand a, Operand b, const Cumulative& o) {
+  const Operand both[] = {a, b};
+  const Shape shape = broadcast_shapes("linear_recurrence", both, a.loc());
+  const int dim = checked_axis("linear_recurrence", a.rank() >= b.rank() ? a : b, o.axis, a.loc());
+  const DType dtype = floating(promote(both).dtype);
+  return apply1("linear_recurrence", RuleKey().add(std::int64_t{dim}).add(std::int64_t{o.reverse}),
+                {Input(a, dtype), Input(b, dtype)}, a.loc(), [&](ir::Builder& builder, const ir::Values& in) {
+                  return ir::Values{emit1(builder, ir::ops::recurrence,
+                                          {broadcast_value(builder, in[0], shape), broadcast_value(builder, in[1], shape)},
+                                          ir::ops::Recurrence{.dim = {dim}, .reverse = o.reverse})};
+                });
 }
 
 bool all_equal(Operand x, Operand y) {

@@ -50,6 +50,7 @@ bool is_inlinable(const Group& group, int node) {
   }
   return !std::holds_alternative<low::ArgReduce>(*n.lowering) && !std::holds_alternative<low::Contract>(*n.lowering) &&
          !std::holds_alternative<low::Sort>(*n.lowering) && !std::holds_alternative<low::Scatter>(*n.lowering) &&
+         !std::holds_alternative<low::Recurrence>(*n.lowering) &&
          !std::holds_alternative<low::Region>(*n.lowering);
 }
 
@@ -96,6 +97,17 @@ ValueId Reader::lower(int node, const low::View& v, const Position& i, ValueId m
   for (std::size_t d = 0; d < j.size(); ++d) {
     j[d] = v.source[d] < 0 ? pool.constant(v.offset[d])
                            : pool.add(pool.scale(i[v.source[d]], v.stride[d]), v.offset[d]);
+  }
+  return read(operand(node, 0), j, mask);
+}
+
+ValueId Reader::lower(int node, const low::Windows& w, const Position& i, ValueId mask) {
+  IndexPool& pool = b_.indices();
+  const std::size_t rank = i.size() - w.dims.size();
+  Position j(i.begin(), i.begin() + static_cast<std::ptrdiff_t>(rank));
+  for (std::size_t m = 0; m < w.dims.size(); ++m) {
+    Index& along = j[w.dims[m]];
+    along = pool.add(pool.scale(along, w.strides[m]), pool.scale(i[rank + m], w.dilations[m]));
   }
   return read(operand(node, 0), j, mask);
 }

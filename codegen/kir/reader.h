@@ -44,6 +44,7 @@ class Reader {
   ValueId compute(int node, const Position& i, ValueId mask);
   ValueId lower(int node, const ir::lowering::Map& m, const Position& i, ValueId mask);
   ValueId lower(int node, const ir::lowering::View& v, const Position& i, ValueId mask);
+  ValueId lower(int node, const ir::lowering::Windows& w, const Position& i, ValueId mask);
   ValueId lower(int node, const ir::lowering::Reshape&, const Position& i, ValueId mask);
   ValueId lower(int node, const ir::lowering::Pad& p, const Position& i, ValueId mask);
   ValueId lower(int node, const ir::lowering::Concatenate& c, const Position& i, ValueId mask);

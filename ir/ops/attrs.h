@@ -14,6 +14,9 @@ inline constexpr std::span<const std::string_view> enum_words<lowering::OutOfBou
 inline constexpr std::string_view kCombineWords[] = {"add", "set", "min", "max", "mul"};
 template <>
 inline constexpr std::span<const std::string_view> enum_words<lowering::Scatter::Combine> = kCombineWords;
+inline constexpr std::string_view kCumulativeWords[] = {"sum", "prod", "max", "min", "logsumexp"};  // affine has its op
+template <>
+inline constexpr std::span<const std::string_view> enum_words<lowering::Recurrence::Kind> = kCumulativeWords;
 
 
 /// What a checkpoint saves of its region: nothing, everything, the results of dots (or of dots without batch dims), the
@@ -51,6 +54,27 @@ struct Reverse { Dims<in(0)> dims = {}; };
 struct Reduce { ReduceKind kind = ReduceKind::sum; Dims<in(0)> dims = {}; };
 struct ArgReduce { Dims<in(0)> dim = {}; DType dtype = DType::i32; };
 
+/// The running reduction along `dim`, from its end if `reverse`.
+struct Cumulative {
+  lowering::Recurrence::Kind kind = lowering::Recurrence::Kind::sum;
+  Dims<in(0)> dim = {};
+  bool reverse = false;
+};
+/// Operands: a, b. out[i] = a[i] * out[i - 1] + b[i] along `dim`; the first is b's.
+struct Recurrence { Dims<in(0)> dim = {}; bool reverse = false; };
+
+/// Window m slides along dims[m]: sizes[m] elements, dilations[m] apart, from every strides[m]-th. One entry per window in
+/// each list. Result dims: x's with the windows' counts, then the windows' sizes.
+struct SlidingWindows { Dims<in(0)> dims = {}; std::vector<std::int64_t> sizes = {}, strides = {}, dilations = {}; };
+
+/// base_dilation - 1 identities between elements, then `low` before and `high` after (negative ones crop), then windows.
+struct ReduceWindow {
+  ReduceKind kind = ReduceKind::sum;
+  PerDim<in(0), Neutral::one> window = {}, strides = {};
+  PerDim<in(0), Neutral::zero> low = {}, high = {};
+  PerDim<in(0), Neutral::one> base_dilation = {}, window_dilation = {};
+};
+
 /// Result dims: batch, lhs free, rhs free. dtype: of the result ("preferred type"); accumulation is at least f32 wide.
 struct Dot {
   Dims<in(0)> lhs = {};  // contracted
@@ -58,6 +82,20 @@ struct Dot {
   Dims<in(0)> lhs_batch = {};
   Dims<in(1)> rhs_batch = {};
   DType dtype = DType::token;  // token: the operands' dtype
+};
+
+/// Every dim of lhs, rhs and the result has one role. Shared dims of the three are one index. Features pair up and are
+/// summed, as are the positions in a window of rhs, which slides over lhs padded by `low` and `high` zeros (negative: cropped)
+/// after lhs_dilation - 1 zeros went between its elements. The lists by spatial dim may be empty: 1, and no padding.
+/// groups: the first lhs feature is [groups, rhs feature], the first rhs output [groups, outputs of each].
+/// batch_groups: the first lhs batch is [batch_groups, result batch], the first rhs output [batch_groups, outputs of each].
+struct Conv {
+  Dims<in(0)> lhs_shared = {}, lhs_batch = {}, lhs_feature = {}, lhs_spatial = {};
+  Dims<in(1)> rhs_shared = {}, rhs_feature = {}, rhs_spatial = {}, rhs_output = {};
+  Dims<out(0)> out_shared = {}, out_batch = {}, out_spatial = {}, out_feature = {};
+  std::vector<std::int64_t> strides = {}, low = {}, high = {}, lhs_dilation = {}, rhs_dilation = {};
+  std::int64_t groups = 1, batch_groups = 1;
+  DType dtype = DType::token;  // of the result; token: the operands' dtype
 };
 
 /// Operands: x, starts (integer, index vector of size |dims| along index_dim). Starts wrap once when negative, then clamp.

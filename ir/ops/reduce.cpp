@@ -80,26 +80,6 @@ Value flatten_last(Value x, const DimList& dims) {
   return reshape_to(permute(x, concat(kept, dims)), flat);
 }
 
-// For each element the product of the others along the last dim, by a tree of pairs: others(x0) of a pair (x0, x1) is
-// x1 times the others of the pair. No division, so zeros are exact, and every step is differentiable again.
-Value product_of_others(Value x) {
-  Builder& b = x.builder();
-  const int last = x.rank() - 1;
-  const std::int64_t n = x.dims()[last];
-  if (n <= 1) return b.full(x.type(), 1);
-  const Value even = pad_dim(x, last, 0, n % 2, 1);
-  Shape half = even.dims();
-  half[last] /= 2;
-  Shape pairs_shape = half;
-  pairs_shape.push_back(2);
-  const Value pairs = reshape_to(even, pairs_shape);
-  const Value products = slice_dim(pairs, last + 1, 0, 1) * slice_dim(pairs, last + 1, 1, 2);
-  const Value others = product_of_others(reshape_to(products, half));
-  const Value partner = b.emit(reverse, {pairs}, Reverse{.dims = {last + 1}});
-  const Value result = partner * broadcast_to(others, pairs_shape, dim_range(0, last + 1));
-  return slice_dim(reshape_to(result, even.dims()), last, 0, n);
-}
-
 Value prod_tangent(const Eqn& e, Value dx) {
   const DimList& dims = e.attrs<Reduce>().dims;
   const DType wide = accumulator(dx.dtype());
@@ -243,6 +223,26 @@ constexpr OpDef arg_reduction(OpDef d) {
 }
 
 }  // namespace
+
+// By a tree of pairs: others(x0) of a pair (x0, x1) is x1 times the others of the pair. No division, so zeros are exact,
+// and every step is differentiable again.
+Value product_of_others(Value x) {
+  Builder& b = x.builder();
+  const int last = x.rank() - 1;
+  const std::int64_t n = x.dims()[last];
+  if (n <= 1) return b.full(x.type(), 1);
+  const Value even = pad_dim(x, last, 0, n % 2, 1);
+  Shape half = even.dims();
+  half[last] /= 2;
+  Shape pairs_shape = half;
+  pairs_shape.push_back(2);
+  const Value pairs = reshape_to(even, pairs_shape);
+  const Value products = slice_dim(pairs, last + 1, 0, 1) * slice_dim(pairs, last + 1, 1, 2);
+  const Value others = product_of_others(reshape_to(products, half));
+  const Value partner = b.emit(reverse, {pairs}, Reverse{.dims = {last + 1}});
+  const Value result = partner * broadcast_to(others, pairs_shape, dim_range(0, last + 1));
+  return slice_dim(reshape_to(result, even.dims()), last, 0, n);
+}
 
 constinit const OpDef reduce = {
     .name = "reduce",

@@ -56,6 +56,9 @@ inline Value reduce_dims(Value x, ReduceKind kind, const DimList& dims) {
 inline Value greater(Value x, Value y) { return x.builder().emit(gt, {x, y}); }
 inline Value where(Value mask, Value x, Value y) { return x.builder().emit(select, {mask, x, y}); }
 
+/// For each element the product of the others along the last dim.
+Value product_of_others(Value x);
+
 /// x where the mask holds, else 0.
 inline Value where_or_zero(Value mask, Value x) { return where(mask, x, x.builder().zeros(x.type())); }
 

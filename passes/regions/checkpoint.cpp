@@ -21,6 +21,7 @@ bool is_saved(const ops::Checkpoint& policy, const Eqn& e) {
     return (policy.policy == Policy::names && listed) || (policy.policy == Policy::except_names && !listed);
   }
   if (policy.policy != Policy::dots && policy.policy != Policy::dots_without_batch) return false;
+  if (e.op == &ops::conv) return policy.policy == Policy::dots;
   const Lowering lowering = e.op->lower ? e.op->lower(e) : Lowering{lowering::Region{}};
   const auto* contract = std::get_if<lowering::Contract>(&lowering);
   return contract && (policy.policy == Policy::dots || contract->lhs_batch.empty());

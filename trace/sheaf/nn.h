@@ -36,6 +36,15 @@ struct Dense {
 /// Glorot-uniform weights, zero bias.
 Dense dense(const Array& key, std::int64_t in, std::int64_t out, DType dtype = f32, Loc loc = Loc::current());
 
+/// conv(x, W) + b, channels last.
+struct Convolution {
+  Array W, b;                                  // [.. window.., in, out], [out]
+  Array operator()(Operand x, const Conv& options = {}) const;
+};
+/// Glorot-uniform weights, zero bias.
+Convolution convolution(const Array& key, const Shape& window, std::int64_t in, std::int64_t out, DType dtype = f32,
+                        Loc loc = Loc::current());
+
 /// Mean 0 and variance 1 over the last dim, then scale and shift. Statistics in f32.
 Array layer_norm(Operand x, Operand scale, Operand shift, double epsilon = 1e-5);
 

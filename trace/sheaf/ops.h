@@ -113,7 +113,18 @@ Array stddev(Operand x, const Moments& options = {});
 /// i32 position of the largest element along axis (of the flattened array without one); NaN wins, the first on ties.
 Array argmax(Operand x, std::optional<int> axis = {});
 Array argmin(Operand x, std::optional<int> axis = {});
-Array cumsum(Operand x, int axis = 0);
+/// The running reductions along `axis`, from its end if `reverse`: out[i] combines everything up to and with x[i].
+struct Cumulative {
+  int axis = 0;
+  bool reverse = false;
+};
+Array cumsum(Operand x, const Cumulative& options = {});        // bool sums as i32
+Array cumprod(Operand x, const Cumulative& options = {});
+Array cummax(Operand x, const Cumulative& options = {});        // NaN wins; ties share the gradient
+Array cummin(Operand x, const Cumulative& options = {});
+Array cumlogsumexp(Operand x, const Cumulative& options = {});  // log of the running sum of exp; never overflows
+/// out[i] = a[i] out[i - 1] + b[i] along `axis`, one fused multiply-add each; out[0] = b[0].  a and b broadcast.
+Array linear_recurrence(Operand a, Operand b, const Cumulative& options = {});
 /// Whether all elements are equal and the shapes too: one bool on the host.
 bool all_equal(Operand x, Operand y);
 
@@ -133,6 +144,55 @@ Array outer(Operand x, Operand y);
 /// One or two operands, one letter per dim, "bij,bjk->bik". No ellipsis, no repeated letter within an operand.
 Array einsum(const std::string& spec, Operand x);
 Array einsum(const std::string& spec, Operand x, Operand y);
+
+// ---- windows ----
+/// What lies around the array: "VALID" (nothing), "SAME" (as many windows as ceil(extent / stride), the odd element of
+/// padding at the end), or how much before and after each dim that windows slide along, negative to crop: {{1, 1}, {0, 2}}.
+struct Padding {
+  std::string name = {};
+  std::vector<std::pair<std::int64_t, std::int64_t>> widths = {};
+  Padding(const char* word) : name(word) {}                                                        // NOLINT
+  Padding(std::initializer_list<std::pair<std::int64_t, std::int64_t>> list) : widths(list) {}     // NOLINT
+  Padding(std::vector<std::pair<std::int64_t, std::int64_t>> list) : widths(std::move(list)) {}    // NOLINT
+};
+/// Lists have one entry for each spatial dim, or are empty: 1.  Dims are named by letters, one each: N the batch, C the
+/// channels, I and O the kernel's channels in and out, any others spatial.  Unnamed: channels last, as in NHWC and HWIO.
+struct Conv {
+  std::vector<std::int64_t> strides = {};
+  Padding padding = "SAME";
+  std::vector<std::int64_t> input_dilation = {}, kernel_dilation = {};
+  std::int64_t groups = 1;         // input channels = groups * I; O is a multiple of groups
+  std::int64_t batch_groups = 1;   // the batch in as many parts, each with its own part of O; the result's batch is one part
+  std::string input = {}, kernel = {}, output = {};
+  std::optional<DType> dtype = {};  // of the result
+};
+/// Convolution as neural networks mean it (cross-correlation), over any number of spatial dims.
+/// x: [N, H, W, C], kernel: [h, w, I, O] -> [N, H', W', O].  f16 and bf16 accumulate in f32.
+Array conv(Operand x, Operand kernel, const Conv& options = {});
+
+/// One entry for each dim of x, or empty: 1. Windows that do not fit are left out.
+struct Window {
+  std::vector<std::int64_t> window = {}, strides = {};
+  Padding padding = "VALID";                                      // of what changes nothing: 0 for a sum
+  std::vector<std::int64_t> base_dilation = {}, dilation = {};    // between elements of x, and of a window
+};
+Array window_sum(Operand x, const Window& options);
+Array window_prod(Operand x, const Window& options);
+Array window_max(Operand x, const Window& options);   // gradient to the first of equal elements
+Array window_min(Operand x, const Window& options);
+
+/// Windows over the spatial dims of x, channels last unless `input` says otherwise.
+struct Pool {
+  std::vector<std::int64_t> window = {2, 2};
+  std::vector<std::int64_t> strides = {};               // empty: the window
+  Padding padding = "VALID";
+  std::string input = {};
+  bool counts_padding = true;                           // avg_pool: divides by the window's size even at an edge
+};
+/// x: [N, H, W, C] -> [N, H', W', C].
+Array max_pool(Operand x, const Pool& options = {});    // gradient to the first of equal elements
+Array min_pool(Operand x, const Pool& options = {});
+Array avg_pool(Operand x, const Pool& options = {});
 
 // ---- shape ----
 Array reshape(Operand x, const Shape& shape);                 // one extent may be -1

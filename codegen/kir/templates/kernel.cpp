@@ -24,6 +24,7 @@ class GroupCompiler {
       case Schedule::reduce:
       case Schedule::sort:
       case Schedule::scatter:
+      case Schedule::recurrence:
         for (int node = g_.num_inputs; node < std::ssize(g_.nodes); ++node) compile_hero(node);
         map_the_rest();
         break;
@@ -73,6 +74,10 @@ class GroupCompiler {
       require(Schedule::scatter);
       targets.push_back(target_of(node));
       scatter_template(k_, targets[0], is_in_place(targets[0].buffer, g_.nodes[node].operands[0]));
+    } else if (g_.as<low::Recurrence>(node)) {
+      require(Schedule::recurrence);
+      targets.push_back(target_of(node));
+      recurrence_template(k_, targets[0]);
     } else {
       require(Schedule::reduce);
       SHEAF_CHECK(g_.as<low::Reduce>(node) || g_.as<low::ArgReduce>(node), "a hero without a template");

@@ -75,6 +75,8 @@ void for_each_item(PhaseBuilder& b, const Blocking& blocking, Index unit, const 
 void map_template(KernelBuilder& k, const std::vector<Target>& targets, const std::vector<std::int64_t>& tile = {});
 /// One Reduce or ArgReduce into the target.
 void reduce_template(KernelBuilder& k, Target target);
+/// One Recurrence into the target.
+void recurrence_template(KernelBuilder& k, Target target);
 void sort_template(KernelBuilder& k, const std::vector<Target>& targets);
 void scatter_template(KernelBuilder& k, Target target, bool is_in_place);
 /// An UpdateSlice of an input.

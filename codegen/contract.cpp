@@ -145,6 +145,10 @@ constexpr std::int64_t kPackedPs = 300;                // per element
 constexpr std::int64_t kWantedUnits = 16;
 constexpr std::int64_t kSmallestUnit = 8'000'000;      // multiply-adds
 
+constexpr std::int64_t kPanelBytes = 1 << 20;          // of the right operand, for one column of tiles: it stays in L2
+constexpr std::int64_t kTileStart = 15;                // cycles, besides one for each of its registers
+constexpr std::int64_t kShortestRun = 4;
+
 bool can_be_direct(const ContractPlan& p) {
   const kir::Contract& c = p.contract;
   const bool fits = is_one_dim(c.m) && is_one_dim(c.k) && is_run(c.n, c.n.rhs_strides) && is_run(c.n, c.n.out_strides);
@@ -180,6 +184,78 @@ void plan_direct(ContractPlan& p, const CpuTarget& target) {
   p.block_columns = std::min(column_tiles, std::max<std::int64_t>(1, wanted / tall)) * p.tile_columns();
   if (p.term_blocks > 1) p.block_columns = std::max(p.block_columns, round_up(kFarColumns, p.tile_columns()));
   // The last row block takes the rest, and its last tile overlaps the one before: so no tile has fewer rows.
+  p.row_blocks = p.rows == 0 ? 0 : std::max<std::int64_t>(1, p.rows / p.block_rows);
+  p.column_blocks = ceil_div(p.columns, p.block_columns);
+}
+
+// Rows or terms in several dims, as a convolution has: neighbouring rows read nearly the same elements, and packing would
+// write each of them many times over.
+bool can_slide(const ContractPlan& p) {
+  const kir::Contract& c = p.contract;
+  return is_run(c.n, c.n.rhs_strides) && is_run(c.n, c.n.out_strides) && c.m.extents.back() >= kShortestRun;
+}
+
+// All dims of m but the last become dims of the batch.
+void part_rows(ContractPlan& p) {
+  Dims &m = p.contract.m, &batch = p.contract.batch;
+  const auto move = [](std::vector<std::int64_t>& from, std::vector<std::int64_t>& to) {
+    to.insert(to.end(), from.begin(), from.end() - 1);
+    from.erase(from.begin(), from.end() - 1);
+  };
+  for (auto list : {&Dims::extents, &Dims::lhs_strides, &Dims::rhs_strides, &Dims::out_strides}) move(m.*list, batch.*list);
+  p.batches = size_of(batch);
+  p.rows = size_of(m);
+}
+
+// The tile of least time: two multiply-adds and two loads of a vector in a cycle, a multiply-add every four cycles in each
+// register. Where sums go on from block to block the tile divides the rows, so that none is computed twice.
+Tile choose_sliding_tile(const ContractPlan& p, const CpuTarget& target, bool continues) {
+  const std::int64_t sums = target.vector_registers >= 32 ? 28 : 12;
+  Tile best{1, 1};
+  std::int64_t best_cycles = std::numeric_limits<std::int64_t>::max();
+  for (std::int64_t vectors = 1; vectors <= 4; ++vectors) {
+    for (std::int64_t rows = 1; rows <= std::min(p.rows, sums / vectors); ++rows) {
+      if (continues && p.rows % rows != 0) continue;
+      const std::int64_t tiles = ceil_div(p.rows, rows) * ceil_div(p.columns, vectors * p.lanes);
+      const std::int64_t half_cycles = std::max({rows * vectors, rows + vectors, std::int64_t{8}});  // of each term
+      const std::int64_t cycles = tiles * (p.terms * half_cycles + 2 * (rows * vectors + kTileStart));
+      if (cycles >= best_cycles) continue;
+      best = {static_cast<int>(rows), static_cast<int>(vectors)};
+      best_cycles = cycles;
+    }
+  }
+  return best;
+}
+
+// Sums of very many terms, as in the gradient of a kernel, are taken over a few of the outermost terms at a time, which
+// stay in L2 for all tiles; otherwise a column of the right operand does, for all rows of all batches.
+void plan_sliding(ContractPlan& p, const CpuTarget& target) {
+  part_rows(p);
+  const kir::Contract& c = p.contract;
+  const std::int64_t outer_terms = c.k.extents[0], inner_terms = p.terms / std::max<std::int64_t>(outer_terms, 1);
+  const int bytes = size_bytes(c.rhs);
+  const bool continues = p.terms * 2 * p.lanes * bytes > kPanelBytes && outer_terms > 1 && holds_sums(p);
+  const Tile tile = choose_sliding_tile(p, target, continues);
+  p.is_direct = p.has_columns_first = true;
+  p.tile_rows = tile.rows;
+  p.tile_vectors = tile.vectors;
+  p.block_terms = outer_terms;
+  if (continues) p.block_terms = std::clamp<std::int64_t>(kPanelBytes / (inner_terms * (p.rows + p.columns) * bytes), 1, outer_terms);
+  p.term_blocks = std::max<std::int64_t>(1, ceil_div(outer_terms, std::max<std::int64_t>(p.block_terms, 1)));
+
+  const std::int64_t row_tiles = std::max<std::int64_t>(1, p.rows / p.tile_rows);
+  const std::int64_t column_tiles = std::max<std::int64_t>(1, ceil_div(p.columns, p.tile_columns()));
+  std::int64_t tall = row_tiles, wide = column_tiles;  // tiles of a unit
+  const std::int64_t tile_work = std::max<std::int64_t>(1, p.terms * p.tile_rows * p.tile_columns());
+  const auto units = [&] { return p.batches * ceil_div(row_tiles, tall) * ceil_div(column_tiles, wide); };
+  const auto is_too_large = [&] {
+    if (continues) return units() < kWantedUnits;
+    return tall * wide * tile_work > kDirectUnit || wide * p.tile_columns() * p.terms * bytes > kPanelBytes;
+  };
+  while (wide > 1 && is_too_large()) wide = ceil_div(wide, 2);
+  while (tall > 1 && is_too_large()) tall = ceil_div(tall, 2);
+  p.block_rows = tall * p.tile_rows;
+  p.block_columns = wide * p.tile_columns();
   p.row_blocks = p.rows == 0 ? 0 : std::max<std::int64_t>(1, p.rows / p.block_rows);
   p.column_blocks = ceil_div(p.columns, p.block_columns);
 }
@@ -254,6 +330,8 @@ ContractPlan plan_contract(const kir::Contract& contract, const CpuTarget& targe
   p.lanes = target.lanes(size_bytes(p.computed));
   if (can_be_direct(p)) {
     plan_direct(p, target);
+  } else if (!(is_one_dim(p.contract.m) && is_one_dim(p.contract.k)) && can_slide(p)) {
+    plan_sliding(p, target);
   } else {
     plan_packed(p, target);
   }

@@ -35,8 +35,9 @@ void ContractEmitter::emit() {
   emit_loop(b_, function_.getArg(1), function_.getArg(2), 1, [&](Value unit) {
     Value row_block = b_.CreateURem(unit, constant(plan_.row_blocks));
     Value columns_and_batch = b_.CreateUDiv(unit, constant(plan_.row_blocks));
-    Value column_block = b_.CreateURem(columns_and_batch, constant(plan_.column_blocks));
-    Value batch = b_.CreateUDiv(columns_and_batch, constant(plan_.column_blocks));
+    Value inner = constant(plan_.has_columns_first ? plan_.batches : plan_.column_blocks);
+    Value column_block = b_.CreateURem(columns_and_batch, inner), batch = b_.CreateUDiv(columns_and_batch, inner);
+    if (plan_.has_columns_first) std::swap(column_block, batch);
     Value lhs = batch_of(c.lhs, lhs_, c.lhs_offset, c.batch.lhs_strides, batch);
     Value rhs = batch_of(c.rhs, rhs_, c.rhs_offset, c.batch.rhs_strides, batch);
     Value out = batch_of(c.out, out_, c.out_offset, c.batch.out_strides, batch);
@@ -81,8 +82,9 @@ void ContractEmitter::emit_packing_unit(Value unit, bool is_lhs) {
 void ContractEmitter::emit_direct_unit(Value lhs, Value rhs, Value out, Block rows, Block columns) {
   const kir::Contract& c = plan_.contract;
   TileShape shape{.rows = plan_.tile_rows, .columns = plan_.tile_columns(), .lhs = c.lhs, .rhs = c.rhs, .out = c.out,
-                  .lhs_row_stride = c.m.lhs_strides[0], .lhs_term_stride = c.k.lhs_strides[0],
-                  .rhs_term_stride = c.k.rhs_strides[0], .continues = plan_.term_blocks > 1};
+                  .lhs_row_stride = c.m.lhs_strides[0], .lhs_term_strides = c.k.lhs_strides,
+                  .rhs_term_strides = c.k.rhs_strides, .inner_terms = {c.k.extents.begin() + 1, c.k.extents.end()},
+                  .continues = plan_.term_blocks > 1};
   // Where the right operand comes from beyond L2, the hardware alone does not foresee runs this short.
   if (plan_.terms * plan_.columns * size_bytes(c.rhs) > kPrefetchedBytes) shape.prefetched_terms = kPrefetchedTerms;
   const std::int64_t edge_columns = plan_.columns % plan_.tile_columns();
@@ -119,7 +121,7 @@ void ContractEmitter::emit_packed_unit(Value lhs, Value rhs, Value out, Block ro
   tile_ = tile_function(function_.getName().str() + "_tile",
                         {.rows = plan_.tile_rows, .columns = plan_.tile_columns(), .lhs = plan_.computed,
                          .rhs = plan_.computed, .out = plan_.computed, .lhs_row_stride = 1,
-                         .lhs_term_stride = plan_.tile_rows, .rhs_term_stride = plan_.tile_columns(),
+                         .lhs_term_strides = {plan_.tile_rows}, .rhs_term_strides = {plan_.tile_columns()},
                          .continues = plan_.term_blocks > 1});
   emit_loop(b_, constant(0), constant(plan_.term_blocks), 1, [&](Value block) {
     const Block terms = terms_of(block);
@@ -255,7 +257,7 @@ ContractEmitter::Block ContractEmitter::columns_of(Value block) {
 }
 
 ContractEmitter::Block ContractEmitter::terms_of(Value block) {
-  return block_of(block, plan_.block_terms, plan_.term_blocks, plan_.terms);
+  return block_of(block, plan_.block_terms, plan_.term_blocks, plan_.is_direct ? plan_.contract.k.extents[0] : plan_.terms);
 }
 
 // The offset in elements of the flat, row-major position `flat`.

@@ -28,7 +28,9 @@ class ContractEmitter {
     int rows = 1;
     std::int64_t columns = 1;              // the last vector is masked if this is no whole number of them
     DType lhs, rhs, out;                   // in memory
-    std::int64_t lhs_row_stride = 1, lhs_term_stride = 1, rhs_term_stride = 1;
+    std::int64_t lhs_row_stride = 1;
+    std::vector<std::int64_t> lhs_term_strides = {1}, rhs_term_strides = {1};  // per dim of the terms ...
+    std::vector<std::int64_t> inner_terms = {};  // ... and the extents of all but the outermost
     std::int64_t prefetched_terms = 0;     // how far ahead rows of rhs are asked for; 0: not at all
     bool continues = false;                // may start from sums that are in `out` already
   };
@@ -67,6 +69,8 @@ class ContractEmitter {
   // contract_tile.cpp
   llvm::Function* tile_function(const std::string& name, const TileShape& shape);
   void emit_tile(llvm::Function& function, const TileShape& shape);
+  void emit_terms(const TileShape& shape, std::size_t dim, Value count, Value lhs, Value rhs,
+                  llvm::function_ref<void(Value a, Value b)> body);
   Value load_columns(const TileShape& shape, DType dtype, Value row, int vector);
   void store_columns(const TileShape& shape, DType dtype, Value row, int vector, Value sums);
   Value columns_mask(const TileShape& shape, int vector) const;

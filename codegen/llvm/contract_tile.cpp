@@ -51,16 +51,11 @@ void ContractEmitter::emit_tile(llvm::Function& function, const TileShape& shape
     }
   }
 
-  llvm::AllocaInst* lhs_at = emit_slot(b_, b_.getPtrTy());
-  llvm::AllocaInst* rhs_at = emit_slot(b_, b_.getPtrTy());
-  b_.CreateStore(lhs, lhs_at);
-  b_.CreateStore(rhs, rhs_at);
   llvm::Type* lhs_type = scalar_.memory_type(shape.lhs, 1);
-  emit_loop(b_, constant(0), terms, 1, [&](Value) {
-    Value a = b_.CreateLoad(b_.getPtrTy(), lhs_at), b = b_.CreateLoad(b_.getPtrTy(), rhs_at);
+  emit_terms(shape, 0, terms, lhs, rhs, [&](Value a, Value b) {
     std::vector<Value> row;
     for (int v = 0; v < vectors && shape.prefetched_terms; ++v) {
-      const std::int64_t ahead = shape.prefetched_terms * shape.rhs_term_stride + std::int64_t{v} * plan_.lanes;
+      const std::int64_t ahead = shape.prefetched_terms * shape.rhs_term_strides.back() + std::int64_t{v} * plan_.lanes;
       prefetch(element(shape.rhs, b, constant(ahead)));
     }
     for (int v = 0; v < vectors; ++v) row.push_back(to_computed(shape.rhs, load_columns(shape, shape.rhs, b, v)));
@@ -71,8 +66,6 @@ void ContractEmitter::emit_tile(llvm::Function& function, const TileShape& shape
         b_.CreateStore(multiply_add(many, row[v], b_.CreateLoad(vector, sums[i][v])), sums[i][v]);
       }
     }
-    b_.CreateStore(element(shape.lhs, a, constant(shape.lhs_term_stride)), lhs_at);
-    b_.CreateStore(element(shape.rhs, b, constant(shape.rhs_term_stride)), rhs_at);
   });
 
   for (int i = 0; i < shape.rows; ++i) {
@@ -80,6 +73,29 @@ void ContractEmitter::emit_tile(llvm::Function& function, const TileShape& shape
     for (int v = 0; v < vectors; ++v) store_columns(shape, shape.out, row, v, b_.CreateLoad(vector, sums[i][v]));
   }
   b_.CreateRetVoid();
+}
+
+// A loop per dim of the terms, the innermost walking both operands by pointers.
+void ContractEmitter::emit_terms(const TileShape& shape, std::size_t dim, Value count, Value lhs, Value rhs,
+                                 llvm::function_ref<void(Value a, Value b)> body) {
+  Value lhs_step = constant(shape.lhs_term_strides[dim]), rhs_step = constant(shape.rhs_term_strides[dim]);
+  if (dim < shape.inner_terms.size()) {
+    emit_loop(b_, constant(0), count, 1, [&](Value i) {
+      emit_terms(shape, dim + 1, constant(shape.inner_terms[dim]), element(shape.lhs, lhs, b_.CreateMul(i, lhs_step)),
+                 element(shape.rhs, rhs, b_.CreateMul(i, rhs_step)), body);
+    });
+    return;
+  }
+  llvm::AllocaInst* lhs_at = emit_slot(b_, b_.getPtrTy());
+  llvm::AllocaInst* rhs_at = emit_slot(b_, b_.getPtrTy());
+  b_.CreateStore(lhs, lhs_at);
+  b_.CreateStore(rhs, rhs_at);
+  emit_loop(b_, constant(0), count, 1, [&](Value) {
+    Value a = b_.CreateLoad(b_.getPtrTy(), lhs_at), b = b_.CreateLoad(b_.getPtrTy(), rhs_at);
+    body(a, b);
+    b_.CreateStore(element(shape.lhs, a, lhs_step), lhs_at);
+    b_.CreateStore(element(shape.rhs, b, rhs_step), rhs_at);
+  });
 }
 
 void ContractEmitter::prefetch(Value address) {

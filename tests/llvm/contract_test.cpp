@@ -161,5 +161,51 @@ TEST_CASE("compiled contractions read and write any layout and dtype") {
   }
 }
 
+struct Images { std::int64_t count, extent, channels, window, stride, outputs; };
+
+// Windows of square images times a kernel, channels last; or, with `is_gradient`, the same windows times the results.
+Problem sliding(const Images& s, bool is_gradient, DType in, DType out) {
+  const std::int64_t e = (s.extent - s.window) / s.stride + 1, row = s.extent * s.channels;
+  Contract::Dims places{.extents = {s.count, e, e}, .lhs_strides = {s.extent * row, s.stride * row, s.stride * s.channels},
+                        .rhs_strides = {}, .out_strides = {}};
+  Contract::Dims taps{.extents = {s.window, s.window, s.channels}, .lhs_strides = {row, s.channels, 1}, .rhs_strides = {},
+                      .out_strides = {}};
+  Problem p;
+  Contract& c = p.contract;
+  c.m = is_gradient ? taps : places;
+  c.k = is_gradient ? places : taps;
+  const Strides& m = c.m.extents;
+  const Strides& k = c.k.extents;
+  c.m.rhs_strides = c.k.out_strides = {0, 0, 0};
+  c.m.out_strides = {m[1] * m[2] * s.outputs, m[2] * s.outputs, s.outputs};
+  c.k.rhs_strides = {k[1] * k[2] * s.outputs, k[2] * s.outputs, s.outputs};
+  c.n = {.extents = {s.outputs}, .lhs_strides = {0}, .rhs_strides = {1}, .out_strides = {1}};
+  c.lhs = c.rhs = in;
+  c.out = out;
+  c.accumulate = accumulator(in);
+  p.lhs_count = s.count * s.extent * row;
+  p.rhs_count = k[0] * k[1] * k[2] * s.outputs;
+  p.out_count = m[0] * m[1] * m[2] * s.outputs;
+  return p;
+}
+
+TEST_CASE("compiled contractions of sliding windows equal the reference to the bit") {
+  std::mt19937 random(4);
+  for (const CpuTarget& target : runnable_targets()) {
+    if (!target.has_fma) continue;
+    for (const Images& images : {Images{2, 8, 3, 3, 1, 5}, {1, 9, 4, 3, 2, 40}, {3, 7, 1, 2, 1, 70}, {1, 20, 2, 5, 3, 17},
+                                 {2, 33, 1, 4, 1, 3}, {0, 8, 3, 3, 1, 5}, {2, 8, 0, 3, 1, 5}}) {
+      for (const bool is_gradient : {false, true}) {
+        check(sliding(images, is_gradient, f32, f32), target, random);
+        check(sliding(images, is_gradient, bf16, bf16), target, random);
+      }
+    }
+    check(sliding({50, 15, 4, 2, 1, 3}, true, f32, f32), target, random);   // so many terms that sums go on block by block
+    check(sliding({50, 15, 4, 2, 1, 3}, true, f16, f16), target, random);   // ... where the result can hold them
+    check(sliding({2, 9, 3, 3, 1, 20}, false, i32, i32), target, random);
+    check(sliding({1, 9, 3, 3, 1, 20}, false, f64, f64), target, random);
+  }
+}
+
 }  // namespace
 }  // namespace sheaf::codegen

@@ -240,7 +240,10 @@ void plan_sliding(ContractPlan& p, const CpuTarget& target) {
   p.tile_rows = tile.rows;
   p.tile_vectors = tile.vectors;
   p.block_terms = outer_terms;
-  if (continues) p.block_terms = std::clamp<std::int64_t>(kPanelBytes / (inner_terms * (p.rows + p.columns) * bytes), 1, outer_terms);
+  if (continues) {
+    const std::int64_t bytes_per_term = inner_terms * (p.rows + p.columns) * bytes;
+    p.block_terms = std::clamp<std::int64_t>(kPanelBytes / bytes_per_term, 1, outer_terms);
+  }
   p.term_blocks = std::max<std::int64_t>(1, ceil_div(outer_terms, std::max<std::int64_t>(p.block_terms, 1)));
 
   const std::int64_t row_tiles = std::max<std::int64_t>(1, p.rows / p.tile_rows);

@@ -41,6 +41,7 @@ class Liveness {
       for (Value v : e.operands) live_[v] = true;
       return;
     }
+    if (count(used) == 0) used[0] = true;  // it stays for its effect, and every equation has a result
     Shrunk shrunk = regions->shrink(e, used);
     if (shrunk.regions != e.regions) changed_ = true;
     for (int k = 0; k < e.num_in(); ++k)

@@ -257,7 +257,10 @@ Values unroll(Builder& b, const Loop& loop) {
   return outs;
 }
 
-Values better_scan(Builder& b, const Eqn& e, const FunctionRef& body, const Values& operands) {
+}  // namespace
+
+Values improve_scan(Builder& b, const Eqn& e, std::vector<FunctionRef> regions, Values operands) {
+  const FunctionRef& body = regions[0];
   Values final;
   Loop loop = without_unchanged({e.attrs<ops::Scan>(), body, operands}, final);
   loop = hoisted(b, std::move(loop));
@@ -276,7 +279,7 @@ Values better_scan(Builder& b, const Eqn& e, const FunctionRef& body, const Valu
 
 // --- while and cond ---------------------------------------------------------------------------------------------------
 
-Values better_while(Builder& b, const Eqn& e, std::vector<FunctionRef> regions, Values operands) {
+Values improve_while(Builder& b, const Eqn& e, std::vector<FunctionRef> regions, Values operands) {
   ops::While attrs = e.attrs<ops::While>();
   const int of_cond = attrs.cond_consts, of_body = attrs.body_consts, carry = e.num_out();
   const Order fixed = unchanged_carries(*regions[1], of_body, carry);
@@ -306,7 +309,7 @@ Values better_while(Builder& b, const Eqn& e, std::vector<FunctionRef> regions, 
   return final;
 }
 
-Values better_cond(Builder& b, const Eqn& e, std::vector<FunctionRef> regions, const Values& operands) {
+Values improve_cond(Builder& b, const Eqn& e, std::vector<FunctionRef> regions, Values operands) {
   const auto index = constant_value(operands[0]);
   if (!index && regions.size() > 1) return b.emit_all(e.op, operands, nullptr, std::move(regions));
   const std::int64_t last = std::ssize(regions) - 1;
@@ -314,17 +317,14 @@ Values better_cond(Builder& b, const Eqn& e, std::vector<FunctionRef> regions, c
   return inline_into(b, *regions[chosen], slice(operands, 1, operands.size() - 1));
 }
 
-}  // namespace
-
 FunctionRef loops(const FunctionRef& f) {
   const auto is_region = [](const Eqn* e) { return !e->regions.empty(); };
   if (std::none_of(f->eqns().begin(), f->eqns().end(), is_region)) return f;
   const Memo::Scope scope;
   return remade(*f, [](Builder& b, const Eqn& e, Values operands) {
     std::vector<FunctionRef> regions = in_regions(e, loops);
-    if (e.op == &ops::scan) return better_scan(b, e, regions[0], operands);
-    if (e.op == &ops::while_) return better_while(b, e, std::move(regions), std::move(operands));
-    if (e.op == &ops::cond) return better_cond(b, e, std::move(regions), operands);
+    const RegionRules* rules = region_rules(e.op);
+    if (rules && rules->improve) return rules->improve(b, e, std::move(regions), std::move(operands));
     return b.emit_all(e.op, std::move(operands), e.attributes, std::move(regions));
   });
 }

@@ -54,6 +54,9 @@ struct RegionRules {
                                     const MappedAxis& axis) = nullptr;
   /// Null: every operand and result stays.
   Shrunk (*shrink)(const ir::Eqn& e, const Mask& used) = nullptr;
+  /// The equation on operands in b and regions already improved, with what need not be done at each step done once; null:
+  /// there is nothing to gain (passes/loops.h).
+  ir::Values (*improve)(ir::Builder& b, const ir::Eqn& e, std::vector<ir::FunctionRef> regions, ir::Values operands) = nullptr;
   /// What takes the equation's place when the transforms are done; null: it is a step of the plan.
   ir::Values (*expand)(ir::Builder& b, const ir::Eqn& e, const ir::Values& operands) = nullptr;
 };

@@ -7,6 +7,7 @@
 
 #include "ir/ops/attrs.h"
 #include "ir/ops/rules.h"
+#include "passes/emit.h"
 #include "trace/promotion.h"
 #include "trace/recorder.h"
 #include "trace/region_op.h"
@@ -72,6 +73,14 @@ Traced trace_body(const Loop& loop, const FlatCall& body, const std::string& sta
     if (next == carry) return t;
     carry = std::move(next);
   }
+}
+
+// A body that is there for its effects alone still gives something: every equation has a result.
+ir::FunctionRef with_a_result(const ir::FunctionRef& f) {
+  if (!f->results().empty()) return f;
+  ir::Builder b(f->name());
+  passes::inline_into(b, *f, passes::clone_params(b, *f, passes::Mask(f->params().size(), true)));
+  return b.finish({b.constant(i32, 0)});
 }
 
 // ---- scan ----
@@ -146,8 +155,10 @@ std::vector<Array> scan(const char* who, const FlatCall& body, const std::string
   result = t.structure;
   return apply_program(who, captures.arrays() + leaves_of(body), captures.types() + types_of(carry) + types_of(xs),
                        weak_of(t.results), loc, [&](ir::Builder& b, const ir::Values& in) {
-                         return b.emit_all(&ir::ops::scan, in, std::make_shared<const ir::ops::Scan>(attrs),
-                                           {captures.first(t)});
+                         ir::Values out = b.emit_all(&ir::ops::scan, in, std::make_shared<const ir::ops::Scan>(attrs),
+                                                     {with_a_result(captures.first(t))});
+                         out.resize(t.results.size());
+                         return out;
                        });
 }
 
@@ -313,7 +324,11 @@ std::vector<Array> branch(bool is_cond, const Operand& which, std::span<const Fl
                        weak_of(traced[0].results), loc, [&](ir::Builder& b, const ir::Values& in) {
                          ir::Values operands = in;
                          operands[0] = as_index(b, in[0], branches.size());
-                         return b.emit_all(&ir::ops::cond, std::move(operands), nullptr, functions);
+                         std::vector<ir::FunctionRef> regions;
+                         for (const ir::FunctionRef& f : functions) regions.push_back(with_a_result(f));
+                         ir::Values out = b.emit_all(&ir::ops::cond, std::move(operands), nullptr, std::move(regions));
+                         out.resize(traced[0].results.size());
+                         return out;
                        });
 }
 

@@ -6,6 +6,7 @@
 
 #include "ir/ops/attrs.h"
 #include "ir/ops/rules.h"
+#include "passes/loops.h"
 #include "passes/regions/arrange.h"
 #include "passes/regions/call.h"
 #include "passes/regions/guard.h"
@@ -234,6 +235,7 @@ const RegionRules cond_rules = {
     .transpose = transpose_cond,
     .batch = batch_cond,
     .shrink = shrink_cond,
+    .improve = improve_cond,
 };
 
 }  // namespace sheaf::passes

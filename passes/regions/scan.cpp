@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ir/ops/attrs.h"
+#include "passes/loops.h"
 #include "passes/regions/arrange.h"
 
 namespace sheaf::passes {
@@ -328,6 +329,7 @@ const RegionRules scan_rules = {
     .transpose = transpose_scan,
     .batch = batch_scan,
     .shrink = shrink_scan,
+    .improve = improve_scan,
 };
 
 }  // namespace sheaf::passes

@@ -5,6 +5,7 @@
 #include "ir/ops/attrs.h"
 #include "ir/ops/regions.h"
 #include "ir/ops/rules.h"
+#include "passes/loops.h"
 #include "passes/regions/arrange.h"
 #include "passes/regions/call.h"
 #include "passes/regions/guard.h"
@@ -238,6 +239,7 @@ const RegionRules while_rules = {
     .transpose = transpose_while,
     .batch = batch_while,
     .shrink = shrink_while,
+    .improve = improve_while,
 };
 
 }  // namespace sheaf::passes

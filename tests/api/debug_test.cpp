@@ -89,3 +89,21 @@ TEST_CASE("find_nan names the equation a NaN comes from, its operands' ranges, a
   CHECK(find_nan(loop, Array(2.0f)) ==
         "debug_test.cpp:87: sqrt gives NaN at [] in step 2 of the scan at debug_test.cpp:87\n  operand 0: f32[] in [-0.356406, -0.356406]");
 }
+
+TEST_CASE("a loop or branch that only prints does so, whatever of it nobody reads") {
+  Captured out;
+  const auto only = jit([](Array x) {
+    scan([](None, Array row) { debug_print("row {}", row); return std::pair{none, none}; }, none, x);
+    cond(x[0] < 1.0f, [](Array y) { debug_print("first {}", y[1]); return none; }, [](Array) { return none; }, x);
+    return x + 1.0f;
+  });
+  only(arange(2, f32)).wait();
+  CHECK(out.lines == std::vector<std::string>{"row 0.", "row 1.", "first 1."});
+  out.lines.clear();
+  const auto unread = jit([](Array x) {
+    scan([](Array c, Array row) { debug_print("row {}", row); return std::pair{c * row, none}; }, x[0], x);
+    return x + 1.0f;
+  });
+  unread(arange(2, f32)).wait();
+  CHECK(out.lines == std::vector<std::string>{"row 0.", "row 1."});
+}

@@ -324,9 +324,9 @@ std::vector<Array> branch(bool is_cond, const Operand& which, std::span<const Fl
                        weak_of(traced[0].results), loc, [&](ir::Builder& b, const ir::Values& in) {
                          ir::Values operands = in;
                          operands[0] = as_index(b, in[0], branches.size());
-                         std::vector<ir::FunctionRef> regions;
-                         for (const ir::FunctionRef& f : functions) regions.push_back(with_a_result(f));
-                         ir::Values out = b.emit_all(&ir::ops::cond, std::move(operands), nullptr, std::move(regions));
+                         std::vector<ir::FunctionRef> bodies;
+                         for (const ir::FunctionRef& f : functions) bodies.push_back(with_a_result(f));
+                         ir::Values out = b.emit_all(&ir::ops::cond, std::move(operands), nullptr, std::move(bodies));
                          out.resize(traced[0].results.size());
                          return out;
                        });

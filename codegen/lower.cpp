@@ -130,6 +130,8 @@ class Lowering {
         call.result_types = body.result_types();
       }
       control->what = std::move(call);
+    } else if (const auto* library = std::get_if<ir::lowering::Library>(&lowering)) {
+      control->what = library_call(*library, e, operands, outputs);
     } else {
       SHEAF_CHECK(std::holds_alternative<ir::lowering::Branch>(lowering), plan.name + ": no host step");
       Branch branch{.index = operands[0], .branches = {}};
@@ -139,6 +141,17 @@ class Lowering {
       control->what = std::move(branch);
     }
     frame.steps.push_back({.kernel = -1, .buffers = {}, .loc = loc, .control = std::move(control)});
+  }
+
+  static LibraryCall library_call(const ir::lowering::Library& what, const ir::Eqn& e, std::vector<BufferRef> operands,
+                                  std::vector<BufferRef> results) {
+    constexpr double kFlopPs = 1000;  // of small matrices, where the library is slowest
+    const double matrix_ps = ir::cost_of(e).flops * kFlopPs / static_cast<double>(std::max<std::int64_t>(what.batch, 1));
+    return {.what = what,
+            .dtype = e.in(0).dtype(),
+            .operands = std::move(operands),
+            .results = std::move(results),
+            .matrix_ps = static_cast<std::int64_t>(std::min(matrix_ps, 1e18)) + 1};
   }
 
   BufferRef slot(std::int64_t bytes) { return {BufferRef::Space::slot, program_.num_slots++, bytes}; }

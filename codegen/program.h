@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "ir/lowering.h"
 #include "ir/type.h"
 #include "sheaf/source.h"
 
@@ -87,8 +88,16 @@ struct Callback {
   std::vector<ir::Type> operand_types, result_types;
 };
 
+/// A routine of the linear algebra library, run for each matrix of the batch.
+struct LibraryCall {
+  ir::lowering::Library what;
+  DType dtype = DType::f32;
+  std::vector<BufferRef> operands, results;
+  std::int64_t matrix_ps = 1000;    // estimated picoseconds per matrix
+};
+
 /// What the host does around kernels.
-struct Control { std::variant<Loop, Branch, Check, Callback> what; };
+struct Control { std::variant<Loop, Branch, Check, Callback, LibraryCall> what; };
 
 struct Constant { ir::Type type; std::vector<std::byte> data; };
 

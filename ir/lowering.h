@@ -95,6 +95,14 @@ struct Check { std::string message; };
 /// Calls a function of the host, once for each of `lanes` examples.
 struct Callback { std::string name; int slot = -1; std::int64_t lanes = 1; bool has_results = false; };
 
+/// A routine of the linear algebra library, for each of `batch` row-major matrices: a step of the plan that the host runs.
+/// Operands and results as in the op of that name; rows x columns is the matrix, of triangular_solve the right-hand side.
+struct Library {
+  enum class Routine : std::uint8_t { cholesky, triangular_solve, lu, qr, svd, eigh } routine = Routine::cholesky;
+  std::int64_t batch = 1, rows = 0, columns = 0;
+  bool lower = true, transposed = false, unit_diagonal = false;  // of triangular_solve
+};
+
 /// The operands themselves; no kernel may be shared across it.
 struct Barrier {};
 
@@ -109,6 +117,6 @@ using Lowering = std::variant<lowering::Map, lowering::View, lowering::Windows, 
                               lowering::Concatenate, lowering::Iota, lowering::RandomBits, lowering::Gather,
                               lowering::UpdateSlice, lowering::Scatter, lowering::Reduce, lowering::ArgReduce,
                               lowering::Recurrence, lowering::Contract, lowering::Sort, lowering::Scan, lowering::While,
-                              lowering::Branch, lowering::Check, lowering::Callback, lowering::Barrier, lowering::Region>;
+                              lowering::Branch, lowering::Check, lowering::Callback, lowering::Library, lowering::Barrier, lowering::Region>;
 
 }  // namespace sheaf::ir

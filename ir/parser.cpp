@@ -85,12 +85,12 @@ class Parser {
     Values operands;
     while (peek_kind(Token::Kind::word)) {
       operands.push_back(b.param(type()));
-      std::optional<std::pair<double, double>> range;
-      if (accept("in")) {
+      SampleRange range;
+      if (accept("in") && !(range.is_definite = accept("definite"))) {
         eat("(");
         const double low = number();
         eat(",");
-        range = {low, number()};
+        range.range = {low, number()};
         eat(")");
       }
       s.ranges.push_back(range);

@@ -27,12 +27,28 @@ Literal random_literal(Type type, std::optional<std::pair<double, double>> range
   return v;
 }
 
+// M^T M + I for each matrix M of x: far from singular.
+Literal made_definite(const Literal& x) {
+  Literal out(x.type());
+  const std::int64_t n = x.dims().back();
+  for (std::int64_t i = 0; i < x.size(); ++i) {
+    const std::int64_t first = i / (n * n) * n * n, row = i / n % n, column = i % n;
+    double sum = row == column;
+    for (std::int64_t k = 0; k < n; ++k) sum += x.get(first + k * n + row) * x.get(first + k * n + column);
+    out.set(i, sum);
+  }
+  return out;
+}
+
 }  // namespace
 
 Literals random_inputs(const Sample& sample, std::uint64_t seed) {
   Literals inputs;
-  for (std::size_t k = 0; k < sample.ranges.size(); ++k)
-    inputs.push_back(random_literal(sample.function->params()[k].type(), sample.ranges[k], mix(seed + k)));
+  for (std::size_t k = 0; k < sample.ranges.size(); ++k) {
+    const auto& [range, is_definite] = sample.ranges[k];
+    inputs.push_back(random_literal(sample.function->params()[k].type(), range, mix(seed + k)));
+    if (is_definite) inputs.back() = made_definite(inputs.back());
+  }
   return inputs;
 }
 

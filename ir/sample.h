@@ -13,9 +13,15 @@
 
 namespace sheaf::ir {
 
+/// "in (low, high)", or "in definite": symmetric positive definite matrices in the last two dims.
+struct SampleRange {
+  std::optional<std::pair<double, double>> range = {};
+  bool is_definite = false;
+};
+
 struct Sample {
-  FunctionRef function;                                             // the op, applied to its parameters
-  std::vector<std::optional<std::pair<double, double>>> ranges;     // per parameter: "in (low, high)"
+  FunctionRef function;              // the op, applied to its parameters
+  std::vector<SampleRange> ranges;   // per parameter
 };
 
 /// "dot f32[2, 3] in (-1, 1), f32[3, 4] {lhs=[1], rhs=[0]}".

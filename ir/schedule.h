@@ -13,7 +13,7 @@ namespace sheaf::ir {
 /// tiles of two dims. row: a row of the trailing dims at a time through all reductions over them. reduce: one reduction
 /// after the other, then a map of the rest. update: a window of the operand, after a copy of it unless the result takes
 /// its place. sort, scatter, recurrence, contract: that op. host: a loop or branch, which the host runs around the kernels
-/// of its regions. none: not chosen yet.
+/// of its regions, or a call of a library. none: not chosen yet.
 enum class Schedule : std::uint8_t {
   none, map, tile_transpose, row, reduce, update, sort, scatter, recurrence, contract, host
 };
@@ -35,7 +35,7 @@ bool is_strided_view(const Eqn& e);
 /// v is sliding windows, perhaps seen through other views. What they meet in a contraction is read again and again.
 bool is_sliding(Value v);
 
-/// The loop or branch of a body with schedule=host; its operands are parameters of the body.
+/// The loop, branch or library call of a body with schedule=host; its operands are parameters of the body.
 const Eqn& host_step(const Function& body);
 
 /// The form of a row kernel: all reductions that are nests run over the same trailing dims of operands of equal dims.

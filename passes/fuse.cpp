@@ -78,7 +78,7 @@ class Body {
 
   const Grouping& grouping_;
   int index_;
-  bool reads_in_memory_ = false;  // contractions, loops and branches read no literals
+  bool reads_in_memory_ = false;  // contractions and what the host runs read no literals
   Builder b_;
   absl::flat_hash_map<Value, Value> map_;
   Values operands_;

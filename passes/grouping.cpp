@@ -42,7 +42,8 @@ Kind kind_of(const Lowering& l) {
                            std::is_same_v<L, Gather> || std::is_same_v<L, UpdateSlice>) return Kind::indexed;
         else if constexpr (std::is_same_v<L, Reduce>) return Kind::reduce;
         else if constexpr (std::is_same_v<L, Scan> || std::is_same_v<L, While> || std::is_same_v<L, Branch> ||
-                           std::is_same_v<L, Barrier> || std::is_same_v<L, Check> || std::is_same_v<L, Callback>) return Kind::host;
+                           std::is_same_v<L, Barrier> || std::is_same_v<L, Check> || std::is_same_v<L, Callback> ||
+                           std::is_same_v<L, Library>) return Kind::host;
         else return Kind::hero;
       },
       l);

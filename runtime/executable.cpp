@@ -38,6 +38,8 @@ std::int64_t work_of(std::span<const codegen::Step> steps, std::span<const Kerne
     } else if (const auto* loop = std::get_if<codegen::Loop>(&step.control->what)) {
       const std::int64_t once = saturating_add(work_of(loop->body, kernels), work_of(loop->condition, kernels));
       work = saturating_add(work, saturating_mul(once, loop->length < 0 ? kGuessedTrips : loop->length));
+    } else if (const auto* library = std::get_if<codegen::LibraryCall>(&step.control->what)) {
+      work = saturating_add(work, saturating_mul(library->matrix_ps, library->what.batch));
     } else if (const auto* choice = std::get_if<codegen::Branch>(&step.control->what)) {
       std::int64_t longest = 0;
       for (const std::vector<codegen::Step>& branch : choice->branches)

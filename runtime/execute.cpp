@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <new>
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
@@ -12,6 +13,7 @@
 #include "runtime/counters.h"
 #include "runtime/device.h"
 #include "runtime/execution.h"
+#include "runtime/lapack.h"
 
 namespace sheaf::runtime {
 
@@ -91,6 +93,20 @@ absl::Status call_back(const codegen::Callback& callback, Loc loc, const Address
   return absl::OkStatus();
 }
 
+template <class Addresses>
+absl::Status call_library(const codegen::LibraryCall& call, Loc loc, const Addresses& at) {
+  absl::InlinedVector<const std::byte*, 2> operands;
+  absl::InlinedVector<std::byte*, 3> results;
+  for (const codegen::BufferRef& ref : call.operands) operands.push_back(at[ref]);
+  for (const codegen::BufferRef& ref : call.results) results.push_back(at[ref]);
+  try {
+    run_lapack(call, operands, results);
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError(fmt::format("{}: no memory for the work space of LAPACK", to_string(loc)));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status Executable::run_control(const codegen::Step& step, Addresses& at) const {
@@ -104,6 +120,7 @@ absl::Status Executable::run_control(const codegen::Step& step, Addresses& at) c
     absl::Status operator()(const codegen::Branch& branch) const { return executable.run_branch(branch, at); }
     absl::Status operator()(const codegen::Check& check) const { return run_check(check, loc, at[check.holds]); }
     absl::Status operator()(const codegen::Callback& callback) const { return call_back(callback, loc, at); }
+    absl::Status operator()(const codegen::LibraryCall& call) const { return call_library(call, loc, at); }
   };
   return std::visit(Run{*this, step.loc, at}, step.control->what);
 }

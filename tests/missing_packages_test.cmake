@@ -53,8 +53,8 @@ says("root without network" "== installing cmake mold
 
 fresh_world(1000)
 file(REMOVE ${WORK}/dpkg-query)
-string(CONCAT needed "g++ cmake ninja-build libabsl-dev libfmt-dev zlib1g-dev llvm-19-dev doctest-dev "
-                     "dataset-fashion-mnist")
+string(CONCAT needed "g++ cmake ninja-build libabsl-dev libfmt-dev zlib1g-dev llvm-19-dev "
+                     "libopenblas-serial-dev doctest-dev dataset-fashion-mnist")
 says("another system" "== this is not Debian, so nothing is installed; Sheaf needs what Debian 12 calls: ${needed}
 == stopped: there is no cmake
 ")

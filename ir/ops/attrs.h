@@ -139,6 +139,9 @@ struct Scatter {
 
 struct Sort { Dims<in(0)> dim = {}; int num_keys = 1; };
 
+/// Operands: a, b. Solves op(a) x = b, op(a) being the triangle of a, or its transpose.
+struct TriangularSolve { bool lower = true; bool transposed = false; bool unit_diagonal = false; };
+
 /// Operand: key u32[.., 2]. The counter is the 64-bit flat index over the result dims not in result_batch.
 struct RandomBits {
   PerDim<out(0), Neutral::size> shape = {};

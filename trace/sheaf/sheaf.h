@@ -11,6 +11,7 @@
 #include "sheaf/grad.h"
 #include "sheaf/jacobian.h"
 #include "sheaf/jit.h"
+#include "sheaf/linalg.h"
 #include "sheaf/loader.h"
 #include "sheaf/nn.h"
 #include "sheaf/ops.h"

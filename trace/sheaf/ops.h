@@ -141,9 +141,12 @@ struct DotDims {
 /// Any contraction. Result dims: batch, the rest of x, the rest of y.
 Array dot_general(Operand x, Operand y, const DotDims& dims);
 Array outer(Operand x, Operand y);
-/// One or two operands, one letter per dim, "bij,bjk->bik". No ellipsis, no repeated letter within an operand.
+/// One letter per dim, "bij,bjk->bik"; letters left out of the result are summed over, one that an operand has twice takes
+/// its diagonal, and "..." stands for dims that broadcast. Without "->" the result has the ellipsis, then the letters that
+/// occur once, by the alphabet. Many operands are multiplied two by two, those first that leave the least.
 Array einsum(const std::string& spec, Operand x);
 Array einsum(const std::string& spec, Operand x, Operand y);
+Array einsum(const std::string& spec, const std::vector<Array>& operands, Loc loc = Loc::current());
 
 // ---- windows ----
 /// What lies around the array: "VALID" (nothing), "SAME" (as many windows as ceil(extent / stride), the odd element of

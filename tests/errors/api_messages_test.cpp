@@ -129,7 +129,7 @@ TEST_CASE("functions of several arrays list them all") {
 TEST_CASE("einsum quotes the specification") {
   const Array x = matrix();
   CHECK(said<ShapeError>([&] { einsum("i1", x); }) == "HERE: einsum: unexpected '1' in \"i1\"");
-  CHECK(said<ShapeError>([&] { einsum("ii", x); }) == "HERE: einsum: 'i' is repeated within one operand in \"ii\"");
+  CHECK(said<ShapeError>([&] { einsum("ii", x); }) == "HERE: einsum: 'i' is 2 in one place and 3 in another in \"ii\"");
   CHECK(said<ShapeError>([&] { einsum("ij,jk", x); }) == "HERE: einsum: 2 operands are named and 1 given in \"ij,jk\"");
   CHECK(said<ShapeError>([&] { einsum("i", x); }) == "HERE: einsum: \"i\" names 1 dims of [2, 3] in \"i\"");
   CHECK(said<ShapeError>([&] { einsum("ij->k", x); }) == "HERE: einsum: 'k' is not among the operands in \"ij->k\"");

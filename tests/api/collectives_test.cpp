@@ -76,14 +76,15 @@ TEST_CASE("collectives differentiate, inside vmap and around it, in loops, calls
 }
 
 TEST_CASE("an axis that no vmap has, and shapes that do not fit it, are named") {
-  CHECK(message_of([] { psum(Array(1.0f), "i"); }) ==
-        "collectives_test.cpp:80: psum: no enclosing vmap has an axis \"i\"; give one .axis_name");
-  const auto f = [](Array v) { return psum(v, "j"); };
-  CHECK(message_of([&] { vmap(f, {.axis_name = "i"})(arange(3, f32)); }) ==
-        "collectives_test.cpp:81: psum: no enclosing vmap has an axis \"j\"; there is \"i\"");
+  const auto alone = [] { psum(Array(1.0f), "i"); };
+  CHECK(message_of(alone) == "collectives_test.cpp:79: psum: no enclosing vmap has an axis \"i\"; give one .axis_name");
   const VmapOptions i{.axis_name = "i"};
-  CHECK(message_of([&] { vmap([](Array v) { return ppermute(v, "i", {{0, 3}}); }, i)(arange(3, f32)); }) ==
-        "collectives_test.cpp:86: ppermute: the pair (0, 3) is out of range for axis \"i\" of size 3");
-  CHECK(message_of([&] { vmap([](Array v) { return ppermute(v, "i", {{0, 1}, {2, 1}}); }, i)(arange(3, f32)); }) ==
-        "collectives_test.cpp:88: ppermute: example 1 gets two values");
+  const auto other_axis = [](Array v) { return psum(v, "j"); };
+  CHECK(message_of([&] { vmap(other_axis, i)(arange(3, f32)); }) ==
+        "collectives_test.cpp:82: psum: no enclosing vmap has an axis \"j\"; there is \"i\"");
+  const auto beyond = [](Array v) { return ppermute(v, "i", {{0, 3}}); };
+  CHECK(message_of([&] { vmap(beyond, i)(arange(3, f32)); }) ==
+        "collectives_test.cpp:85: ppermute: the pair (0, 3) is out of range for axis \"i\" of size 3");
+  const auto crowded = [](Array v) { return ppermute(v, "i", {{0, 1}, {2, 1}}); };
+  CHECK(message_of([&] { vmap(crowded, i)(arange(3, f32)); }) == "collectives_test.cpp:88: ppermute: example 1 gets two values");
 }

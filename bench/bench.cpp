@@ -43,9 +43,7 @@ void print_row(const Row& row, const Options& options) {
     const Result r = row.run(options);
     fmt::print("| {:<46} | {:>9} | {:>9} | {:>5} | {:<26} | {} |\n", row.name, duration(r.ours), duration(r.reference),
                r.ratio == 0 ? "" : fmt::format("{:.2f}", r.ratio), row.reference, r.note);
-  } catch (const std::exception& e) {
-    fmt::print("| {:<46} | failed: {} |\n", row.name, e.what());
-  }
+  } catch (const std::exception& e) { fmt::print("| {:<46} | failed: {} |\n", row.name, e.what()); }
   std::fflush(stdout);
 }
 
@@ -70,8 +68,8 @@ int main(int argc, char** argv) {
 
   print_machine();
   if (options.quick) fmt::print("quick: smaller loops, fewer and shorter turns; no figures to quote\n\n");
-  fmt::print("| {:<46} | {:>9} | {:>9} | {:>5} | {:<26} | note |\n|---|--:|--:|--:|---|---|\n", "what", "Sheaf", "reference",
-             "ratio", "reference is");
+  fmt::print("| {:<46} | {:>9} | {:>9} | {:>5} | {:<26} | note |\n|---|--:|--:|--:|---|---|\n", "what", "Sheaf",
+             "reference", "ratio", "reference is");
   for (const auto& rows : {loop_rows(), product_rows(), overhead_rows()})
     for (const Row& row : rows)
       if (row.name.find(pattern) != std::string::npos) print_row(row, options);

@@ -1,5 +1,5 @@
-// Loops that vectorise: no branches, no calls, and reductions written with 64 partial results, since floating-point sums
-// may not be reordered by the compiler. Accuracy: exp 1 ulp (Cephes), tanh 4 ulp (the rational of Eigen and XLA).
+// Loops that vectorise: no branches, no calls, and reductions written with 64 partial results, since floating-point
+// sums may not be reordered by the compiler. Accuracy: exp 1 ulp (Cephes), tanh 4 ulp (the rational of Eigen and XLA).
 #include "by_hand.h"
 
 #include <bit>

@@ -1,5 +1,5 @@
-// Fused elementwise chains and softmax. The arrays are larger than the last cache, so the bar of a cheap chain is a copy of
-// the same bytes, and that of a costly one a loop written by hand.
+// Fused elementwise chains and softmax. The arrays are larger than the last cache, so the bar of a cheap chain is a
+// copy of the same bytes, and that of a costly one a loop written by hand.
 #include <fmt/format.h>
 #include <sheaf/sheaf.h>
 
@@ -24,9 +24,7 @@ Floats wave(std::size_t count, std::uint32_t seed) {
   return x;
 }
 
-Array array_of(const Floats& x, const Shape& shape) {
-  return array(std::span<const float>(x.data(), x.size()), shape);
-}
+Array array_of(const Floats& x, const Shape& shape) { return array(std::span<const float>(x.data(), x.size()), shape); }
 
 std::string gigabytes(double bytes, double seconds) { return fmt::format("{:.1f} GB/s", bytes / seconds * 1e-9); }
 
@@ -35,12 +33,14 @@ Result cheap_chain(const Options& options) {
   const Floats x = wave(n, 1);
   Floats out(n);
   const Array a = array_of(x, {static_cast<std::int64_t>(n)});
-  auto chain = jit([](Array v) {
-    v = maximum(v * 1.5 + 0.25, -0.5);
-    v = maximum(v * 0.75 + 0.125, 0.0625);
-    v = maximum(v * 1.25 + -0.5, -0.25);
-    return v + 1.0;
-  }, {.name = "chain"});
+  auto chain = jit(
+      [](Array v) {
+        v = maximum(v * 1.5 + 0.25, -0.5);
+        v = maximum(v * 0.75 + 0.125, 0.0625);
+        v = maximum(v * 1.25 + -0.5, -0.25);
+        return v + 1.0;
+      },
+      {.name = "chain"});
   Result r = compare([&] { chain(a).wait(); }, [&] { copy(x, out); }, options);
   r.note = gigabytes(8.0 * static_cast<double>(n), r.ours);
   return r;
@@ -52,11 +52,13 @@ Result costly_chain(const Options& options) {
   Floats out(n);
   const Shape shape{static_cast<std::int64_t>(n)};
   const Array a = array_of(x, shape), b = array_of(y, shape);
-  auto chain = jit([](Array u, Array v) {
-    const Array t = tanh(u * v + 0.5);
-    const Array e = exp(t - u);
-    return maximum((e * v + t) / (e + 1.5), 0.125) * 0.75;
-  }, {.name = "tanh_exp_chain"});
+  auto chain = jit(
+      [](Array u, Array v) {
+        const Array t = tanh(u * v + 0.5);
+        const Array e = exp(t - u);
+        return maximum((e * v + t) / (e + 1.5), 0.125) * 0.75;
+      },
+      {.name = "tanh_exp_chain"});
   transcendental_chain(x, y, out);
   check_agreement(chain(a, b), out, 1e-5);
   Result r = compare([&] { chain(a, b).wait(); }, [&] { transcendental_chain(x, y, out); }, options);

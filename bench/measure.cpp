@@ -1,5 +1,5 @@
-// Turns, medians, and the memory of the references. A turn begins with one repetition that is not measured, so that each
-// side starts with its own data in the cache and its threads awake.
+// Turns, medians, and the memory of the references. A turn begins with one repetition that is not measured, so that
+// each side starts with its own data in the cache and its threads awake.
 #include "measure.h"
 
 #include <sys/mman.h>

@@ -1,6 +1,6 @@
-// How the benchmark measures: what is compared runs in turns in one process, and the figure is the median of the ratios of
-// neighbouring turns. Clock and memory bandwidth drift by tens of percent within minutes on shared machines; ratios of
-// neighbours hold still.
+// How the benchmark measures: what is compared runs in turns in one process, and the figure is the median of the ratios
+// of neighbouring turns. Clock and memory bandwidth drift by tens of percent within minutes on shared machines; ratios
+// of neighbours hold still.
 #pragma once
 
 #include <cstddef>
@@ -23,8 +23,8 @@ struct Options {
 struct Result {
   double ours = 0;
   double reference = 0;
-  double ratio = 0;        // ours / reference: below 1, Sheaf is faster
-  std::string note = {};   // a rate, or why there is no reference
+  double ratio = 0;  // ours / reference: below 1, Sheaf is faster
+  std::string note = {};  // a rate, or why there is no reference
 };
 
 struct Row {
@@ -54,7 +54,9 @@ class Floats {
   std::size_t size() const { return count_; }
 
  private:
-  struct Free { void operator()(float* p) const; };
+  struct Free {
+    void operator()(float* p) const;
+  };
   std::unique_ptr<float[], Free> data_;
   std::size_t count_;
 };

@@ -1,6 +1,6 @@
-// Loading OpenBLAS. It picks its kernels when it is loaded, from the environment first and from a table of CPUs it knows
-// only then; an unknown CPU gets SSE3 kernels. So the environment is set first to the best that this CPU can run, or the
-// comparison would be with another machine's kernels.
+// Loading OpenBLAS. It picks its kernels when it is loaded, from the environment first and from a table of CPUs it
+// knows only then; an unknown CPU gets SSE3 kernels. So the environment is set first to the best that this CPU can run,
+// or the comparison would be with another machine's kernels.
 #include "openblas.h"
 
 #include <dlfcn.h>
@@ -13,13 +13,16 @@ namespace bench {
 namespace {
 
 template <class F>
-F symbol(void* library, const char* name) { return reinterpret_cast<F>(dlsym(library, name)); }
+F symbol(void* library, const char* name) {
+  return reinterpret_cast<F>(dlsym(library, name));
+}
 
 void choose_kernels() {
   unsetenv("OPENBLAS_L2_SIZE");
   unsetenv("OPENBLAS_CORETYPE");
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) setenv("OPENBLAS_CORETYPE", "SkylakeX", 1);
+  if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
+    setenv("OPENBLAS_CORETYPE", "SkylakeX", 1);
   else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) setenv("OPENBLAS_CORETYPE", "Haswell", 1);
 #endif
 }

@@ -82,7 +82,9 @@ Result scan_step(const Options& options) {
     return scan([](Array h, Array row) { return std::pair{h * 0.5 + row, none}; }, c, x).first;
   });
   const Array c = ones({8}), x = ones({steps, 8});
-  Result r{.ours = seconds_of([&] { f(c, x).wait(); }, options) / steps, .reference = goal, .note = "carry f32[8], 1000 steps"};
+  Result r{.ours = seconds_of([&] { f(c, x).wait(); }, options) / steps,
+           .reference = goal,
+           .note = "carry f32[8], 1000 steps"};
   r.ratio = r.ours / goal;
   return r;
 }
@@ -111,8 +113,9 @@ Result compile_layers(int layers, bool scanned) {
   const std::int64_t before = stats().kernels_compiled;
   const Clock::time_point start = Clock::now();
   step(l, x).scale.wait();
-  return {.ours = seconds_since(start),
-          .note = fmt::format("gradient of {} layers, first call, {} kernels", layers, stats().kernels_compiled - before)};
+  return {
+      .ours = seconds_since(start),
+      .note = fmt::format("gradient of {} layers, first call, {} kernels", layers, stats().kernels_compiled - before)};
 }
 
 void run_in_new_process() {

@@ -1,5 +1,5 @@
-// Matrix products against OpenBLAS, and one training step of an MLP against the same step written with OpenBLAS and fused
-// loops by hand: what a whole program reaches, not what one kernel does.
+// Matrix products against OpenBLAS, and one training step of an MLP against the same step written with OpenBLAS and
+// fused loops by hand: what a whole program reaches, not what one kernel does.
 #include <fmt/format.h>
 #include <sheaf/sheaf.h>
 
@@ -49,11 +49,11 @@ Result square_product(std::int64_t n, const Options& options) {
 constexpr std::int64_t width = 1024, batch = 512;
 constexpr double rate = 0.05;
 
-struct Mlp { Dense a, b, c; };
+struct Mlp {
+  Dense a, b, c;
+};
 
-Array loss(const Mlp& m, const Array& x, const Array& target) {
-  return mse(m.c(relu(m.b(relu(m.a(x))))), target);
-}
+Array loss(const Mlp& m, const Array& x, const Array& target) { return mse(m.c(relu(m.b(relu(m.a(x))))), target); }
 
 Mlp sgd_step(const Mlp& m, const Array& x, const Array& target) {
   return Sgd{}.step(m, grad(loss)(m, x, target), rate);
@@ -63,20 +63,24 @@ Mlp sgd_step(const Mlp& m, const Array& x, const Array& target) {
 class MlpByHand {
  public:
   MlpByHand(const OpenBlas& blas, const Mlp& m, const Array& x, const Array& target)
-      : blas_(blas), weights_{floats_of(m.a.W), floats_of(m.b.W), floats_of(m.c.W)},
+      : blas_(blas),
+        weights_{floats_of(m.a.W), floats_of(m.b.W), floats_of(m.c.W)},
         biases_{floats_of(m.a.b), floats_of(m.b.b), floats_of(m.c.b)},
-        values_{floats_of(x), Floats(activations), Floats(activations), Floats(activations)}, target_(floats_of(target)) {}
+        values_{floats_of(x), Floats(activations), Floats(activations), Floats(activations)},
+        target_(floats_of(target)) {}
 
   void step() {
     for (std::size_t i = 0; i < 3; ++i) {
-      blas_.multiply(false, false, rows, columns, columns, values_[i].data(), weights_[i].data(), values_[i + 1].data());
+      blas_.multiply(false, false, rows, columns, columns, values_[i].data(), weights_[i].data(),
+                     values_[i + 1].data());
       i < 2 ? add_bias_relu(values_[i + 1], biases_[i]) : add_bias(values_[i + 1], biases_[i]);
     }
     mse_gradient(values_[3], target_, gradient_);
     for (std::size_t i = 3; i-- > 0;) {
       blas_.multiply(true, false, columns, columns, rows, values_[i].data(), gradient_.data(), weight_gradient_.data());
       if (i > 0) {
-        blas_.multiply(false, true, rows, columns, columns, gradient_.data(), weights_[i].data(), next_gradient_.data());
+        blas_.multiply(false, true, rows, columns, columns, gradient_.data(), weights_[i].data(),
+                       next_gradient_.data());
         mask(next_gradient_, values_[i]);
       }
       step_bias(biases_[i], gradient_, static_cast<float>(rate));

@@ -1,5 +1,5 @@
-// Workers spin for about 50 us after a job, then sleep: the same patience as Sheaf's own pool. `generation_` publishes a
-// job, and `busy_` counts the workers that have not left it, so nobody ever reads a job that is being replaced.
+// Workers spin for about 50 us after a job, then sleep: the same patience as Sheaf's own pool. `generation_` publishes
+// a job, and `busy_` counts the workers that have not left it, so nobody ever reads a job that is being replaced.
 #include "team.h"
 
 #include <cstdlib>

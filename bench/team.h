@@ -1,5 +1,5 @@
-// The threads of the hand-written references: a fork-join over numbered chunks, as many threads as Sheaf uses, so that a
-// comparison is of the code and not of the number of cores. Chunks are handed out in order to whoever is free.
+// The threads of the hand-written references: a fork-join over numbered chunks, as many threads as Sheaf uses, so that
+// a comparison is of the code and not of the number of cores. Chunks are handed out in order to whoever is free.
 #pragma once
 
 #include <atomic>
@@ -21,7 +21,8 @@ class Team {
   void for_chunks(std::size_t count, std::size_t unit, const Body& body) {
     const std::size_t units = (count + unit - 1) / unit;
     const std::size_t chunks = units < chunks_per_thread * static_cast<std::size_t>(size())
-                                   ? units : chunks_per_thread * static_cast<std::size_t>(size());
+                                   ? units
+                                   : chunks_per_thread * static_cast<std::size_t>(size());
     const auto chunk = [&](std::size_t i) {
       const std::size_t begin = units * i / chunks * unit, end = units * (i + 1) / chunks * unit;
       body(begin, end < count ? end : count);

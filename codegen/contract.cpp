@@ -82,13 +82,18 @@ DType computed_dtype(DType accumulate) {
   return size_bytes(accumulate) == 8 ? DType::u64 : DType::u32;
 }
 
-struct Tile { int rows, vectors; };
+struct Tile {
+  int rows, vectors;
+};
 
 constexpr double kRereadCost = 0.3;  // in loads per multiply-add; measured
 
 // The register tile that wastes least on the ragged edges: all but a few registers hold sums.
 Tile choose_tile(const ContractPlan& p, const CpuTarget& target) {
-  struct Candidate { Tile most; double penalty; };  // the penalty: loads per multiply-add, measured
+  struct Candidate {
+    Tile most;
+    double penalty;
+  };  // the penalty: loads per multiply-add, measured
   static constexpr Candidate kMany[] = {{{14, 2}, 1.0}, {{9, 3}, 1.02}, {{24, 1}, 1.15}};
   static constexpr Candidate kFew[] = {{{6, 2}, 1.0}, {{4, 3}, 1.02}, {{12, 1}, 1.15}};
   Tile best{};
@@ -132,21 +137,21 @@ Tile choose_flat_tile(const ContractPlan& p, const CpuTarget& target) {
 }
 
 constexpr std::int64_t kFlatRows = 16;
-constexpr std::int64_t kDirectBytes = 300'000;         // of the right operand: it then stays in L2 without packing
+constexpr std::int64_t kDirectBytes = 300'000;  // of the right operand: it then stays in L2 without packing
 constexpr std::int64_t kFarBytes = 1 << 20;
 constexpr std::int64_t kFarTerms = 32;
 constexpr std::int64_t kFarColumns = 512;
-constexpr std::int64_t kDirectUnit = 1 << 20;          // multiply-adds
+constexpr std::int64_t kDirectUnit = 1 << 20;  // multiply-adds
 constexpr std::int64_t kBlockTerms = 256;
 constexpr std::int64_t kBlockRows = 336;
 constexpr std::int64_t kBlockColumns = 512;
 constexpr std::int64_t kMostSharedBytes = 256 << 20;
-constexpr std::int64_t kPackedPs = 300;                // per element
+constexpr std::int64_t kPackedPs = 300;  // per element
 constexpr std::int64_t kWantedUnits = 16;
-constexpr std::int64_t kSmallestUnit = 8'000'000;      // multiply-adds
+constexpr std::int64_t kSmallestUnit = 8'000'000;  // multiply-adds
 
-constexpr std::int64_t kPanelBytes = 1 << 20;          // of the right operand, for one column of tiles: it stays in L2
-constexpr std::int64_t kTileStart = 15;                // cycles, besides one for each of its registers
+constexpr std::int64_t kPanelBytes = 1 << 20;  // of the right operand, for one column of tiles: it stays in L2
+constexpr std::int64_t kTileStart = 15;  // cycles, besides one for each of its registers
 constexpr std::int64_t kShortestRun = 4;
 
 bool can_be_direct(const ContractPlan& p) {
@@ -188,8 +193,8 @@ void plan_direct(ContractPlan& p, const CpuTarget& target) {
   p.column_blocks = ceil_div(p.columns, p.block_columns);
 }
 
-// Rows or terms in several dims, as a convolution has: neighbouring rows read nearly the same elements, and packing would
-// write each of them many times over.
+// Rows or terms in several dims, as a convolution has: neighbouring rows read nearly the same elements, and packing
+// would write each of them many times over.
 bool can_slide(const ContractPlan& p) {
   const kir::Contract& c = p.contract;
   return is_run(c.n, c.n.rhs_strides) && is_run(c.n, c.n.out_strides) && c.m.extents.back() >= kShortestRun;
@@ -202,13 +207,14 @@ void part_rows(ContractPlan& p) {
     to.insert(to.end(), from.begin(), from.end() - 1);
     from.erase(from.begin(), from.end() - 1);
   };
-  for (auto list : {&Dims::extents, &Dims::lhs_strides, &Dims::rhs_strides, &Dims::out_strides}) move(m.*list, batch.*list);
+  for (auto list : {&Dims::extents, &Dims::lhs_strides, &Dims::rhs_strides, &Dims::out_strides})
+    move(m.*list, batch.*list);
   p.batches = size_of(batch);
   p.rows = size_of(m);
 }
 
-// The tile of least time: two multiply-adds and two loads of a vector in a cycle, a multiply-add every four cycles in each
-// register. Where sums go on from block to block the tile divides the rows, so that none is computed twice.
+// The tile of least time: two multiply-adds and two loads of a vector in a cycle, a multiply-add every four cycles in
+// each register. Where sums go on from block to block the tile divides the rows, so that none is computed twice.
 Tile choose_sliding_tile(const ContractPlan& p, const CpuTarget& target, bool continues) {
   const std::int64_t sums = target.vector_registers >= 32 ? 28 : 12;
   Tile best{1, 1};

@@ -19,17 +19,17 @@ struct ContractPlan {
   std::int64_t batches = 1, rows = 1, columns = 1, terms = 1;
 
   DType computed = DType::f32;  // what a lane holds: f32, f64, u32, u64, or u8 for bool
-  int lanes = 1;                // per register
-  int tile_rows = 1;            // of the register tile
-  int tile_vectors = 1;         // its columns, in registers
+  int lanes = 1;  // per register
+  int tile_rows = 1;  // of the register tile
+  int tile_vectors = 1;  // its columns, in registers
 
-  /// Direct: operands are read where they lie. Otherwise blocks of both are packed first. Direct rows are of one dim; the
-  /// other dims of m have become batch dims. Blocks of terms are then of the outermost dim of k.
+  /// Direct: operands are read where they lie. Otherwise blocks of both are packed first. Direct rows are of one dim;
+  /// the other dims of m have become batch dims. Blocks of terms are then of the outermost dim of k.
   bool is_direct = false;
-  bool has_columns_first = false;                  // units: column blocks outermost, then batch, then row blocks
+  bool has_columns_first = false;  // units: column blocks outermost, then batch, then row blocks
   std::int64_t block_rows = 1, block_columns = 1;  // of one unit
   std::int64_t row_blocks = 1, column_blocks = 1;
-  std::int64_t block_terms = 1, term_blocks = 1;   // of k at a time
+  std::int64_t block_terms = 1, term_blocks = 1;  // of k at a time
   /// Packed: a phase before packs all of both operands, once for all threads, into a temporary parameter of
   /// `shared_bytes`. Otherwise a unit packs what it needs, a block of terms at a time, into scratch.
   bool shares_packing = false;
@@ -38,8 +38,9 @@ struct ContractPlan {
   bool has_sum_block = false;
   std::int64_t lhs_bytes = 0, rhs_bytes = 0, sum_bytes = 0;  // of scratch, in this order, each a multiple of 64
 
-  /// As in Phase. The last phase computes, in units of a block of the result: batch outermost (unless columns are), then
-  /// column blocks, then row blocks. The one before it, where packing is shared, packs a block of terms of a block of one operand per unit.
+  /// As in Phase. The last phase computes, in units of a block of the result: batch outermost (unless columns are),
+  /// then column blocks, then row blocks. The one before it, where packing is shared, packs a block of terms of a block
+  /// of one operand per unit.
   struct Phase {
     std::int64_t units = 1, unit_ps = 1, scratch_bytes = 0;
   };

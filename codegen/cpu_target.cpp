@@ -27,7 +27,9 @@ const std::array<CpuTarget, 4>& levels() {
 
 constexpr std::string_view kNames = "x86-64, x86-64-v2, x86-64-v3, x86-64-v4";
 
-struct Registers { unsigned eax = 0, ebx = 0, ecx = 0, edx = 0; };
+struct Registers {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+};
 
 Registers cpuid(unsigned leaf) {
   Registers r;
@@ -86,7 +88,8 @@ const CpuTarget& host_cpu_target() {
     const char* wanted = std::getenv("SHEAF_CPU_ISA");
     if (!wanted || !*wanted) return levels()[level];
     const int named = level_named(wanted);
-    if (named < 0) ir::warn(fmt::format("SHEAF_CPU_ISA={} is none of {}; using {}", wanted, kNames, levels()[level].cpu));
+    if (named < 0)
+      ir::warn(fmt::format("SHEAF_CPU_ISA={} is none of {}; using {}", wanted, kNames, levels()[level].cpu));
     // A level above the machine's own would die of an illegal instruction, so it is only ever lowered.
     return levels()[named < 0 ? level : std::min(level, named)];
   }();

@@ -1,5 +1,5 @@
-// One pass over the plan, through the regions of loops and branches. Invariant: `Frame::place` knows where each value lives
-// before anything reads it; places in a region are the outer ones, but for slots, which move from step to step.
+// One pass over the plan, through the regions of loops and branches. Invariant: `Frame::place` knows where each value
+// lives before anything reads it; places in a region are the outer ones, but for slots, which move from step to step.
 #include "codegen/lower.h"
 
 #include <fmt/format.h>
@@ -51,7 +51,8 @@ class Lowering {
     program_.alias.resize(program_.outputs.size(), -1);
     arena_top_ = aligned(plan_.arena_bytes);
     program_.arena_bytes = plan_.arena_bytes;
-    program_.steps = steps_of(f, buffers(BufferRef::Space::input, f.params()), buffers(BufferRef::Space::output, f.results()), 0);
+    program_.steps =
+        steps_of(f, buffers(BufferRef::Space::input, f.params()), buffers(BufferRef::Space::output, f.results()), 0);
     return std::move(program_);
   }
 
@@ -62,8 +63,8 @@ class Lowering {
     return refs;
   }
 
-  std::vector<Step> steps_of(const ir::Function& f, const std::vector<BufferRef>& params, std::vector<BufferRef> results,
-                             std::int64_t arena) {
+  std::vector<Step> steps_of(const ir::Function& f, const std::vector<BufferRef>& params,
+                             std::vector<BufferRef> results, std::int64_t arena) {
     Frame frame{.f = f, .results = std::move(results), .arena = arena, .place = ir::ValueTable<BufferRef>(f)};
     for (std::size_t i = 0; i < params.size(); ++i) frame.place[f.params()[i]] = params[i];
     for (const ir::Eqn* e : f.eqns()) {
@@ -107,8 +108,8 @@ class Lowering {
 
   // Host steps.
 
-  void add_host_step(Frame& frame, const ir::ops::Kernel& plan, const ir::Function& body, const std::vector<BufferRef>& inputs,
-                     const std::vector<BufferRef>& outputs) {
+  void add_host_step(Frame& frame, const ir::ops::Kernel& plan, const ir::Function& body,
+                     const std::vector<BufferRef>& inputs, const std::vector<BufferRef>& outputs) {
     const ir::Eqn& e = ir::host_step(body);
     const Loc loc = loc_;
     std::vector<BufferRef> operands;
@@ -123,8 +124,13 @@ class Lowering {
     } else if (const auto* check = std::get_if<ir::lowering::Check>(&lowering)) {
       control->what = Check{.holds = operands[0], .message = check->message};
     } else if (const auto* callback = std::get_if<ir::lowering::Callback>(&lowering)) {
-      Callback call{.name = callback->name, .slot = callback->slot, .lanes = callback->lanes, .operands = operands,
-                    .results = {}, .operand_types = e.in_types(), .result_types = {}};
+      Callback call{.name = callback->name,
+                    .slot = callback->slot,
+                    .lanes = callback->lanes,
+                    .operands = operands,
+                    .results = {},
+                    .operand_types = e.in_types(),
+                    .result_types = {}};
       if (callback->has_results) {
         call.results = outputs;
         call.result_types = body.result_types();
@@ -136,8 +142,7 @@ class Lowering {
       SHEAF_CHECK(std::holds_alternative<ir::lowering::Branch>(lowering), plan.name + ": no host step");
       Branch branch{.index = operands[0], .branches = {}};
       operands.erase(operands.begin());
-      for (const ir::FunctionRef& f : e.regions)
-        branch.branches.push_back(steps_of(*f, operands, outputs, arena));
+      for (const ir::FunctionRef& f : e.regions) branch.branches.push_back(steps_of(*f, operands, outputs, arena));
       control->what = std::move(branch);
     }
     frame.steps.push_back({.kernel = -1, .buffers = {}, .loc = loc, .control = std::move(control)});
@@ -146,7 +151,8 @@ class Lowering {
   static LibraryCall library_call(const ir::lowering::Library& what, const ir::Eqn& e, std::vector<BufferRef> operands,
                                   std::vector<BufferRef> results) {
     constexpr double kFlopPs = 1000;  // of small matrices, where the library is slowest
-    const double matrix_ps = ir::cost_of(e).flops * kFlopPs / static_cast<double>(std::max<std::int64_t>(what.batch, 1));
+    const double matrix_ps =
+        ir::cost_of(e).flops * kFlopPs / static_cast<double>(std::max<std::int64_t>(what.batch, 1));
     return {.what = what,
             .dtype = e.in(0).dtype(),
             .operands = std::move(operands),
@@ -175,7 +181,8 @@ class Lowering {
   }
 
   Loop loop_of(const ir::lowering::Scan& scan, const ir::Eqn& e, std::span<const BufferRef> operands,
-               std::span<const BufferRef> outputs, const ir::ops::Kernel& plan, std::int64_t outer, std::int64_t arena) {
+               std::span<const BufferRef> outputs, const ir::ops::Kernel& plan, std::int64_t outer,
+               std::int64_t arena) {
     const auto consts = static_cast<std::size_t>(scan.consts), carry = static_cast<std::size_t>(scan.carry);
     std::vector<BufferRef> params(operands.begin(), operands.begin() + scan.consts), results;
     Loop loop{.length = scan.length, .reverse = scan.reverse, .carries = {}, .rows = {}, .body = {}};
@@ -194,8 +201,10 @@ class Lowering {
   }
 
   Loop loop_of(const ir::lowering::While& until, const ir::Eqn& e, std::span<const BufferRef> operands,
-               std::span<const BufferRef> outputs, const ir::ops::Kernel& plan, std::int64_t outer, std::int64_t arena) {
-    const auto cond_consts = static_cast<std::size_t>(until.cond_consts), body_consts = static_cast<std::size_t>(until.body_consts);
+               std::span<const BufferRef> outputs, const ir::ops::Kernel& plan, std::int64_t outer,
+               std::int64_t arena) {
+    const auto cond_consts = static_cast<std::size_t>(until.cond_consts),
+               body_consts = static_cast<std::size_t>(until.body_consts);
     std::vector<BufferRef> carry_params, results;
     Loop loop{.reverse = false, .carries = {}, .rows = {}, .body = {}, .max_trips = until.max_trips};
     loop.carries = carries_of(operands.subspan(cond_consts + body_consts), outputs, plan, outer, carry_params, results);
@@ -245,7 +254,8 @@ class Lowering {
       buffers.push_back(temporary(kernel.params[i].count * size_bytes(kernel.params[i].dtype)));
     }
     if (kernel.phases.empty() && !kernel.contract) return;  // nothing but empty results
-    frame.steps.push_back({.kernel = kernel_index(name, std::move(kernel)), .buffers = std::move(buffers), .loc = loc_});
+    frame.steps.push_back(
+        {.kernel = kernel_index(name, std::move(kernel)), .buffers = std::move(buffers), .loc = loc_});
   }
 
   /// Equal kernels are one.
@@ -262,7 +272,8 @@ class Lowering {
     kernel.name = code.name;
     for (int i = 0; i < std::ssize(kernel.phases); ++i) {
       const kir::Phase& phase = kernel.phases[i];
-      code.phases.push_back({phase_symbol("sheaf_" + key, i), phase.axes[0].extent, phase.unit_ps, kir::scratch_bytes(phase)});
+      code.phases.push_back(
+          {phase_symbol("sheaf_" + key, i), phase.axes[0].extent, phase.unit_ps, kir::scratch_bytes(phase)});
     }
     if (kernel.contract) {
       const ContractPlan how = plan_contract(*kernel.contract, host_cpu_target());

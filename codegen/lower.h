@@ -1,5 +1,6 @@
-// Plan -> Program: every kernel equation becomes one kernel of KIR, every value a place in memory. Nothing is re-planned
-// here: templates, the order of steps and the arena are the plan's; only temporaries inside a step are added above it.
+// Plan -> Program: every kernel equation becomes one kernel of KIR, every value a place in memory. Nothing is
+// re-planned here: templates, the order of steps and the arena are the plan's; only temporaries inside a step are added
+// above it.
 #pragma once
 
 #include "codegen/program.h"

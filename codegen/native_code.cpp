@@ -17,9 +17,14 @@ namespace sheaf::codegen {
 namespace {
 
 template <typename F>
-void* address(F* function) { return reinterpret_cast<void*>(function); }
+void* address(F* function) {
+  return reinterpret_cast<void*>(function);
+}
 
-struct External { std::string_view name; void* address; };
+struct External {
+  std::string_view name;
+  void* address;
+};
 
 // What LLVM may call on its own: block moves, and the float operations that a lower level has no instruction for.
 std::span<const External> externals() {
@@ -33,10 +38,14 @@ std::span<const External> externals() {
       {"fmod", address(static_cast<double (*)(double, double)>(std::fmod))},
       {"fmaf", address(static_cast<float (*)(float, float, float)>(std::fma))},
       {"fma", address(static_cast<double (*)(double, double, double)>(std::fma))},
-      {"floorf", address(static_cast<F>(std::floor))}, {"floor", address(static_cast<D>(std::floor))},
-      {"ceilf", address(static_cast<F>(std::ceil))},   {"ceil", address(static_cast<D>(std::ceil))},
-      {"truncf", address(static_cast<F>(std::trunc))}, {"trunc", address(static_cast<D>(std::trunc))},
-      {"rintf", address(static_cast<F>(std::rint))},   {"rint", address(static_cast<D>(std::rint))},
+      {"floorf", address(static_cast<F>(std::floor))},
+      {"floor", address(static_cast<D>(std::floor))},
+      {"ceilf", address(static_cast<F>(std::ceil))},
+      {"ceil", address(static_cast<D>(std::ceil))},
+      {"truncf", address(static_cast<F>(std::trunc))},
+      {"trunc", address(static_cast<D>(std::trunc))},
+      {"rintf", address(static_cast<F>(std::rint))},
+      {"rint", address(static_cast<D>(std::rint))},
       {"nearbyintf", address(static_cast<F>(std::nearbyint))},
       {"nearbyint", address(static_cast<D>(std::nearbyint))},
   };
@@ -193,16 +202,14 @@ class ObjectLoader {
     std::byte* place = base + entry.r_offset;
     const auto value = reinterpret_cast<std::int64_t>(values_[symbol]) + entry.r_addend;
     switch (type) {
-      case R_X86_64_64:
-        std::memcpy(place, &value, sizeof value);
-        return absl::OkStatus();
-      case R_X86_64_PC32: case R_X86_64_PLT32: {
+      case R_X86_64_64: std::memcpy(place, &value, sizeof value); return absl::OkStatus();
+      case R_X86_64_PC32:
+      case R_X86_64_PLT32: {
         const auto distance = static_cast<std::int32_t>(value - reinterpret_cast<std::int64_t>(place));
         std::memcpy(place, &distance, sizeof distance);
         return absl::OkStatus();
       }
-      default:
-        return absl::UnimplementedError(fmt::format("native object: relocation type {}", type));
+      default: return absl::UnimplementedError(fmt::format("native object: relocation type {}", type));
     }
   }
 

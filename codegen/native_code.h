@@ -25,7 +25,10 @@ class NativeCode {
   static absl::StatusOr<NativeCode> load(std::span<const std::byte> object);
 
   NativeCode(NativeCode&& other) noexcept { swap(other); }
-  NativeCode& operator=(NativeCode&& other) noexcept { swap(other); return *this; }
+  NativeCode& operator=(NativeCode&& other) noexcept {
+    swap(other);
+    return *this;
+  }
   ~NativeCode();
 
   /// The function `symbol`; null if the object defines none of that name. Valid while this object lives.

@@ -12,7 +12,9 @@
 #include "ir/type.h"
 #include "sheaf/source.h"
 
-namespace sheaf::kir { struct Kernel; }
+namespace sheaf::kir {
+struct Kernel;
+}
 
 namespace sheaf::codegen {
 
@@ -24,8 +26,9 @@ struct BufferRef {
   std::int64_t bytes = 0;
 };
 
-/// One phase of a kernel: a function `void f(void* const* buffers, int64_t begin, int64_t end, std::byte* scratch)` that
-/// may be run for disjoint [begin, end) of [0, extent) on any threads in any order. Phases run one after the other.
+/// One phase of a kernel: a function `void f(void* const* buffers, int64_t begin, int64_t end, std::byte* scratch)`
+/// that may be run for disjoint [begin, end) of [0, extent) on any threads in any order. Phases run one after the
+/// other.
 struct Phase {
   std::string entry;              // symbol
   std::int64_t extent = 1;        // units of parallel work
@@ -49,16 +52,20 @@ struct Step {
   std::shared_ptr<const Control> control = nullptr;  // if set, the step is this and no kernel
 };
 
-/// A loop. Each step reads the carries at slots `from` and writes them at slots `to`, alternating between two buffers so
-/// that the last step writes `result`; where the body overwrites a carry in place the two slots are one. Row t of a stack
-/// is the t-th run of row_bytes.
+/// A loop. Each step reads the carries at slots `from` and writes them at slots `to`, alternating between two buffers
+/// so that the last step writes `result`; where the body overwrites a carry in place the two slots are one. Row t of a
+/// stack is the t-th run of row_bytes.
 struct Loop {
   struct Carry {
     int from = 0, to = 0;
     BufferRef start, result, spare;
     bool in_place() const { return from == to; }
   };
-  struct Row { int slot = 0; BufferRef stack; std::int64_t row_bytes = 0; };
+  struct Row {
+    int slot = 0;
+    BufferRef stack;
+    std::int64_t row_bytes = 0;
+  };
 
   std::int64_t length = -1;         // -1: while the condition holds
   bool reverse = false;
@@ -77,7 +84,10 @@ struct Branch {
 };
 
 /// Ends the run with `message` unless the bool at `holds` does.
-struct Check { BufferRef holds; std::string message; };
+struct Check {
+  BufferRef holds;
+  std::string message;
+};
 
 /// Calls slot `slot` of ir/callbacks.h.
 struct Callback {
@@ -97,9 +107,14 @@ struct LibraryCall {
 };
 
 /// What the host does around kernels.
-struct Control { std::variant<Loop, Branch, Check, Callback, LibraryCall> what; };
+struct Control {
+  std::variant<Loop, Branch, Check, Callback, LibraryCall> what;
+};
 
-struct Constant { ir::Type type; std::vector<std::byte> data; };
+struct Constant {
+  ir::Type type;
+  std::vector<std::byte> data;
+};
 
 struct Program {
   std::string name;

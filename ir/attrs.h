@@ -16,8 +16,8 @@
 #include <string_view>
 #include <vector>
 
-#include "sheaf/reflect.h"
 #include "ir/type.h"
+#include "sheaf/reflect.h"
 
 namespace sheaf::ir {
 
@@ -38,13 +38,19 @@ struct Ints : std::vector<std::int64_t> {
 
 /// A list of dims of one tensor. `sorted` lists stay ascending (gather offsets, scatter windows).
 template <int Of, bool Sorted = false>
-struct Dims : Ints { using Ints::Ints; };
+struct Dims : Ints {
+  using Ints::Ints;
+};
 /// One entry per dim of one tensor.
 template <int Of, Neutral N>
-struct PerDim : Ints { using Ints::Ints; };
+struct PerDim : Ints {
+  using Ints::Ints;
+};
 /// One entry per dim of `From`, each a dim of `To`.
 template <int From, int To>
-struct DimMap : Ints { using Ints::Ints; };
+struct DimMap : Ints {
+  using Ints::Ints;
+};
 
 enum class FieldKind : std::uint8_t { plain, dims, sorted_dims, per_dim, dim_map };
 
@@ -96,23 +102,30 @@ std::string one_of(std::span<const std::string_view> words);
 
 template <class T>
 std::string print_value(const T& v) {
-  if constexpr (IntList<T>) { return sheaf::to_string(static_cast<const std::vector<std::int64_t>&>(v)); }
-  else if constexpr (std::same_as<T, bool>) { return v ? "true" : "false"; }
-  else if constexpr (std::same_as<T, DType>) { return std::string(name(v)); }
-  else if constexpr (std::is_enum_v<T>) { return std::string(enum_words<T>[static_cast<std::size_t>(v)]); }
-  else if constexpr (std::is_integral_v<T>) { return std::to_string(v); }
-  else if constexpr (std::same_as<T, std::vector<std::string>>) {
+  if constexpr (IntList<T>) {
+    return sheaf::to_string(static_cast<const std::vector<std::int64_t>&>(v));
+  } else if constexpr (std::same_as<T, bool>) {
+    return v ? "true" : "false";
+  } else if constexpr (std::same_as<T, DType>) {
+    return std::string(name(v));
+  } else if constexpr (std::is_enum_v<T>) {
+    return std::string(enum_words<T>[static_cast<std::size_t>(v)]);
+  } else if constexpr (std::is_integral_v<T>) {
+    return std::to_string(v);
+  } else if constexpr (std::same_as<T, std::vector<std::string>>) {
     std::string s = "[";
     for (std::size_t i = 0; i < v.size(); ++i) s += (i ? ", " : "") + quote(v[i]);
     return s + "]";
+  } else {
+    return quote(v);
   }
-  else { return quote(v); }
 }
 
 template <class T>
 absl::Status parse_value(std::string_view field, const AttrText& text, T& v) {
-  if constexpr (IntList<T>) { return parse_ints(field, text, v); }
-  else if constexpr (std::same_as<T, bool>) {
+  if constexpr (IntList<T>) {
+    return parse_ints(field, text, v);
+  } else if constexpr (std::same_as<T, bool>) {
     if (text.word != "true" && text.word != "false") return bad(field, text, "true or false");
     v = text.word == "true";
   } else if constexpr (std::same_as<T, DType>) {
@@ -121,7 +134,10 @@ absl::Status parse_value(std::string_view field, const AttrText& text, T& v) {
     v = *t;
   } else if constexpr (std::is_enum_v<T>) {
     for (std::size_t i = 0; i < enum_words<T>.size(); ++i)
-      if (enum_words<T>[i] == text.word) { v = static_cast<T>(i); return absl::OkStatus(); }
+      if (enum_words<T>[i] == text.word) {
+        v = static_cast<T>(i);
+        return absl::OkStatus();
+      }
     return bad(field, text, one_of(enum_words<T>));
   } else if constexpr (std::is_integral_v<T>) {
     const char* end = text.word.data() + text.word.size();
@@ -141,14 +157,20 @@ absl::Status parse_value(std::string_view field, const AttrText& text, T& v) {
   return absl::OkStatus();
 }
 
-template <class T> struct FieldOf { static constexpr Field value{}; };
-template <int Of, bool S> struct FieldOf<Dims<Of, S>> {
+template <class T>
+struct FieldOf {
+  static constexpr Field value{};
+};
+template <int Of, bool S>
+struct FieldOf<Dims<Of, S>> {
   static constexpr Field value{.name = "", .kind = S ? FieldKind::sorted_dims : FieldKind::dims, .of = Of};
 };
-template <int Of, Neutral N> struct FieldOf<PerDim<Of, N>> {
+template <int Of, Neutral N>
+struct FieldOf<PerDim<Of, N>> {
   static constexpr Field value{.name = "", .kind = FieldKind::per_dim, .of = Of, .neutral = N};
 };
-template <int From, int To> struct FieldOf<DimMap<From, To>> {
+template <int From, int To>
+struct FieldOf<DimMap<From, To>> {
   static constexpr Field value{.name = "", .kind = FieldKind::dim_map, .of = From, .to = To};
 };
 
@@ -177,50 +199,55 @@ constexpr AttrsDef attrs_of() {
   return {
       .make = []() -> std::shared_ptr<void> { return std::make_shared<T>(); },
       .clone = [](const void* a) -> std::shared_ptr<void> { return std::make_shared<T>(*static_cast<const T*>(a)); },
-      .print = [](const void* a) {
-        const T& attrs = *static_cast<const T*>(a);
-        const T defaults{};
-        std::string s;
-        auto d = reflect::tie(defaults);
-        auto v = reflect::tie(attrs);
-        [&]<std::size_t... I>(std::index_sequence<I...>) {
-          ((std::get<I>(v) == std::get<I>(d)
-                ? void()
-                : void(s += (s.empty() ? "" : ", ") + std::string(reflect::field_names<T>[I]) + "=" +
-                            print_value(std::get<I>(v)))),
-           ...);
-        }(std::make_index_sequence<reflect::field_count<T>>{});
-        return s.empty() ? s : "{" + s + "}";
-      },
-      .parse = [](void* a, std::string_view field, const AttrText& text) {
-        absl::Status status = absl::InvalidArgumentError("no attribute named '" + std::string(field) + "'");
-        for_each(*static_cast<T*>(a), [&](std::string_view name, auto& v) {
-          if (name == field) status = parse_value(field, text, v);
-        });
-        return status;
-      },
-      .equal = [](const void* a, const void* b) {
-        return reflect::tie(*static_cast<const T*>(a)) == reflect::tie(*static_cast<const T*>(b));
-      },
-      .hash = [](const void* a) {
-        std::size_t h = 0;
-        for_each(*static_cast<const T*>(a), [&](std::string_view, const auto& v) {
-          using V = std::remove_cvref_t<decltype(v)>;
-          if constexpr (std::is_enum_v<V>) h = absl::HashOf(h, static_cast<int>(v));
-          else if constexpr (IntList<V>) h = absl::HashOf(h, static_cast<const std::vector<std::int64_t>&>(v));
-          else h = absl::HashOf(h, v);
-        });
-        return h;
-      },
-      .visit = [](void* a, const std::function<void(const Field&)>& f) {
-        for_each(*static_cast<T*>(a), [&](std::string_view name, auto& v) {
-          using V = std::remove_cvref_t<decltype(v)>;
-          Field field = FieldOf<V>::value;
-          field.name = name;
-          if constexpr (IntList<V>) field.values = &v;
-          f(field);
-        });
-      },
+      .print =
+          [](const void* a) {
+            const T& attrs = *static_cast<const T*>(a);
+            const T defaults{};
+            std::string s;
+            auto d = reflect::tie(defaults);
+            auto v = reflect::tie(attrs);
+            [&]<std::size_t... I>(std::index_sequence<I...>) {
+              ((std::get<I>(v) == std::get<I>(d)
+                    ? void()
+                    : void(s += (s.empty() ? "" : ", ") + std::string(reflect::field_names<T>[I]) + "=" +
+                                print_value(std::get<I>(v)))),
+               ...);
+            }(std::make_index_sequence<reflect::field_count<T>>{});
+            return s.empty() ? s : "{" + s + "}";
+          },
+      .parse =
+          [](void* a, std::string_view field, const AttrText& text) {
+            absl::Status status = absl::InvalidArgumentError("no attribute named '" + std::string(field) + "'");
+            for_each(*static_cast<T*>(a), [&](std::string_view name, auto& v) {
+              if (name == field) status = parse_value(field, text, v);
+            });
+            return status;
+          },
+      .equal =
+          [](const void* a, const void* b) {
+            return reflect::tie(*static_cast<const T*>(a)) == reflect::tie(*static_cast<const T*>(b));
+          },
+      .hash =
+          [](const void* a) {
+            std::size_t h = 0;
+            for_each(*static_cast<const T*>(a), [&](std::string_view, const auto& v) {
+              using V = std::remove_cvref_t<decltype(v)>;
+              if constexpr (std::is_enum_v<V>) h = absl::HashOf(h, static_cast<int>(v));
+              else if constexpr (IntList<V>) h = absl::HashOf(h, static_cast<const std::vector<std::int64_t>&>(v));
+              else h = absl::HashOf(h, v);
+            });
+            return h;
+          },
+      .visit =
+          [](void* a, const std::function<void(const Field&)>& f) {
+            for_each(*static_cast<T*>(a), [&](std::string_view name, auto& v) {
+              using V = std::remove_cvref_t<decltype(v)>;
+              Field field = FieldOf<V>::value;
+              field.name = name;
+              if constexpr (IntList<V>) field.values = &v;
+              f(field);
+            });
+          },
       .tag = &tag<T>,
   };
 }

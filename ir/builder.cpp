@@ -62,7 +62,8 @@ absl::StatusOr<Values> Builder::try_emit_typed(Op op, Values operands, std::shar
   if (!inferred.ok()) return inferred.status();
   if (*inferred == types) return try_emit(op, std::move(e.operands), std::move(e.attributes), std::move(e.regions));
   if (inferred->size() != types.size())
-    return absl::InvalidArgumentError("has " + std::to_string(inferred->size()) + " results, not " + std::to_string(types.size()));
+    return absl::InvalidArgumentError("has " + std::to_string(inferred->size()) + " results, not " +
+                                      std::to_string(types.size()));
   for (std::size_t j = 0; j < types.size(); ++j)
     if (types[j].dtype() != (*inferred)[j].dtype() || types[j].dims() != (*inferred)[j].dims())
       return absl::InvalidArgumentError("result is " + to_string((*inferred)[j]) + ", not " + to_string(types[j]));
@@ -78,7 +79,8 @@ Values Builder::append(Eqn e, const std::vector<Type>& types, absl::InlinedVecto
   arena_->eqns.push_back(std::move(e));
   Eqn& made = arena_->eqns.back();
   for (const Type& type : types)
-    made.results.push_back({.type = type, .eqn = &made, .index = made.num_out(), .id = arena_->num_values++, .arena = arena_.get()});
+    made.results.push_back(
+        {.type = type, .eqn = &made, .index = made.num_out(), .id = arena_->num_values++, .arena = arena_.get()});
   if (same_hash && made.effects == Effects::none) same_hash->push_back(&made);
   return made.outs();
 }

@@ -25,10 +25,12 @@ class Builder {
   Value param(Type type, std::string name = "");
   const Values& params() const { return params_; }
 
-  /// Emits with attributes `attrs` (the op's struct). The error says what is wrong with shapes or dtypes, without a line.
+  /// Emits with attributes `attrs` (the op's struct). The error says what is wrong with shapes or dtypes, without a
+  /// line.
   absl::StatusOr<Values> try_emit(Op op, Values operands, std::shared_ptr<const void> attrs = nullptr,
                                   std::vector<FunctionRef> regions = {});
-  /// As above with the results' types given, where they say more (sharding) than inference, whose dtypes and dims they keep.
+  /// As above with the results' types given, where they say more (sharding) than inference, whose dtypes and dims they
+  /// keep.
   absl::StatusOr<Values> try_emit_typed(Op op, Values operands, std::shared_ptr<const void> attrs,
                                         std::vector<FunctionRef> regions, const std::vector<Type>& types);
   /// For rules and passes, whose equations are well-typed by construction: an inference error is our bug.
@@ -48,7 +50,10 @@ class Builder {
   Value zeros(const Type& type) { return full(type, 0); }
 
   /// The user's line and transform history stamped on what is emitted next.
-  void set_loc(Loc loc, const char* how = "") { loc_ = loc; how_ = how; }
+  void set_loc(Loc loc, const char* how = "") {
+    loc_ = loc;
+    how_ = how;
+  }
   Loc loc() const { return loc_; }
   const char* how() const { return how_; }
 

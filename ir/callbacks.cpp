@@ -59,12 +59,11 @@ absl::Status run_callback(int slot, std::int64_t lanes, std::span<const Literal>
       for (const Literal& x : out) results.push_back(lane_of(x, lane, lanes, batch_dims_of(x, lanes)));
       if (absl::Status s = (*callback)(operands, results); !s.ok()) return s;
       for (std::size_t j = 0; j < out.size(); ++j)
-        if (results[j].bytes() > 0) std::memcpy(out[j].data() + results[j].bytes() * lane, results[j].data(), results[j].bytes());
+        if (results[j].bytes() > 0)
+          std::memcpy(out[j].data() + results[j].bytes() * lane, results[j].data(), results[j].bytes());
     }
     return absl::OkStatus();
-  } catch (const std::exception& e) {
-    return absl::UnknownError(e.what());
-  }
+  } catch (const std::exception& e) { return absl::UnknownError(e.what()); }
 }
 
 }  // namespace sheaf::ir

@@ -97,7 +97,10 @@ std::string to_string(const Factors& f) {
       if (k) s += ", ";
       for (std::size_t d = 0; d < ts[k].size(); ++d) {
         if (d) s += " ";
-        if (ts[k][d].size() == 1) { s += factor_name(ts[k][d][0]); continue; }
+        if (ts[k][d].size() == 1) {
+          s += factor_name(ts[k][d][0]);
+          continue;
+        }
         s += "(";
         for (std::size_t i = 0; i < ts[k][d].size(); ++i) s += (i ? " " : "") + factor_name(ts[k][d][i]);
         s += ")";
@@ -110,7 +113,8 @@ std::string to_string(const Factors& f) {
   for (std::size_t i = 0; i < f.factors.size(); ++i) {
     const Factor& x = f.factors[i];
     if (x.cls == FactorClass::P && !x.absolute) continue;
-    s += fmt::format("  {}:{}{}{}", factor_name(static_cast<int>(i)), std::string_view("PRMN").substr(static_cast<int>(x.cls), 1),
+    s += fmt::format("  {}:{}{}{}", factor_name(static_cast<int>(i)),
+                     std::string_view("PRMN").substr(static_cast<int>(x.cls), 1),
                      x.combine == Combine::none ? "" : "-" + std::string(kCombine[static_cast<int>(x.combine)]),
                      x.absolute ? "!" : "");
   }

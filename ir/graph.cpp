@@ -37,7 +37,10 @@ namespace {
 
 // Appends the equations `root` needs, operands first. Iterative: programs are thousands of equations deep.
 void visit(const Eqn* root, std::vector<bool>& seen, std::vector<const Eqn*>& order) {
-  struct Frame { const Eqn* eqn; std::size_t next; };
+  struct Frame {
+    const Eqn* eqn;
+    std::size_t next;
+  };
   std::vector<Frame> stack{{root, 0}};
   const auto mark = [&](const Eqn* e) -> bool {
     const int id = e->results.empty() ? -1 : e->results[0].id;

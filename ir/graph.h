@@ -29,10 +29,10 @@ using FunctionRef = std::shared_ptr<const Function>;
 struct ValueNode {
   Type type = {};
   const Eqn* eqn = nullptr;  // null for a parameter
-  int index = 0;             // which result, or which parameter
-  int id = 0;                // unique in its arena: index for ValueTable
+  int index = 0;  // which result, or which parameter
+  int id = 0;  // unique in its arena: index for ValueTable
   Arena* arena = nullptr;
-  std::string name = {};     // the user's name of a parameter, or empty
+  std::string name = {};  // the user's name of a parameter, or empty
 };
 
 /// A handle to a value. Null stands for "none": a symbolic zero tangent, an unmapped operand.
@@ -57,7 +57,9 @@ class Value {
   explicit operator bool() const { return node_ != nullptr; }
   bool operator==(const Value&) const = default;
   template <typename H>
-  friend H AbslHashValue(H h, Value v) { return H::combine(std::move(h), v.node_); }
+  friend H AbslHashValue(H h, Value v) {
+    return H::combine(std::move(h), v.node_);
+  }
 
  private:
   const ValueNode* node_ = nullptr;
@@ -76,8 +78,8 @@ struct Eqn {
   std::vector<ValueNode> results = {};  // sized once; Values point into it
   std::shared_ptr<const void> attributes = {};
   std::vector<FunctionRef> regions = {};
-  Loc loc = {};                // the user's line; never part of a key
-  const char* how = "";   // transforms it went through, "jvp, transpose"; interned
+  Loc loc = {};  // the user's line; never part of a key
+  const char* how = "";  // transforms it went through, "jvp, transpose"; interned
   Effects effects = Effects::none;
 
   Value in(int i) const { return operands[i]; }
@@ -152,7 +154,10 @@ class ValueTable {
 
 /// Functions that belong together in one text: `call` names its callee. The first is the entry.
 struct Module {
-  struct MeshDef { std::string name; std::vector<std::pair<std::string, std::int64_t>> axes; };
+  struct MeshDef {
+    std::string name;
+    std::vector<std::pair<std::string, std::int64_t>> axes;
+  };
   std::vector<MeshDef> meshes;
   std::vector<FunctionRef> functions;
 };

@@ -1,5 +1,5 @@
-// Splitting the IR text. A word may hold dots (field paths); a number may carry a sign and an exponent. Invariant: every
-// token knows its place in the source, so that every error can point at it.
+// Splitting the IR text. A word may hold dots (field paths); a number may carry a sign and an exponent. Invariant:
+// every token knows its place in the source, so that every error can point at it.
 #include "ir/lexer.h"
 
 #include <fmt/format.h>
@@ -43,11 +43,23 @@ absl::StatusOr<std::vector<Token>> tokenize(std::string_view s) {
   };
   while (i < s.size()) {
     const char c = s[i];
-    if (std::isspace(static_cast<unsigned char>(c))) { ++i; continue; }
-    if (c == '/' && i + 1 < s.size() && s[i + 1] == '/') { i = std::min(s.find('\n', i), s.size()); continue; }
-    if (s.substr(i, 2) == "->") { push(Token::Kind::punctuation, i, i + 2); continue; }
+    if (std::isspace(static_cast<unsigned char>(c))) {
+      ++i;
+      continue;
+    }
+    if (c == '/' && i + 1 < s.size() && s[i + 1] == '/') {
+      i = std::min(s.find('\n', i), s.size());
+      continue;
+    }
+    if (s.substr(i, 2) == "->") {
+      push(Token::Kind::punctuation, i, i + 2);
+      continue;
+    }
     const bool sign = (c == '-' || c == '+') && i + 1 < s.size() && (is_digit(s[i + 1]) || s.substr(i + 1, 3) == "inf");
-    if (is_digit(c) || sign) { push(Token::Kind::number, i, end_of_number(s, i)); continue; }
+    if (is_digit(c) || sign) {
+      push(Token::Kind::number, i, end_of_number(s, i));
+      continue;
+    }
     if (is_word(c) || c == '%') {
       std::size_t end = i + 1;
       while (end < s.size() && is_word(s[end])) ++end;

@@ -18,7 +18,8 @@ struct Token {
 /// Whether a word may hold c: letters, digits, `_`, and the dots of field paths.
 bool is_word(char c);
 
-/// All tokens, closed by one of kind `end`. Comments (`// ...`) and blanks separate. Error: "line:column: what" and a caret.
+/// All tokens, closed by one of kind `end`. Comments (`// ...`) and blanks separate. Error: "line:column: what" and a
+/// caret.
 absl::StatusOr<std::vector<Token>> tokenize(std::string_view source);
 
 /// InvalidArgument "line:column: what", the source line, and a caret below offset `at`.

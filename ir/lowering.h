@@ -12,7 +12,9 @@
 namespace sheaf::ir::lowering {
 
 /// out[i] = fn(in0[i], in1[i], ...); a rank-0 operand is read as in[].
-struct Map { ScalarFn fn; };
+struct Map {
+  ScalarFn fn;
+};
 
 /// out[i] = in[j] with j[d] = offset[d] + stride[d] * i[source[d]], or offset[d] alone when source[d] < 0.
 struct View {
@@ -21,22 +23,32 @@ struct View {
 };
 
 /// out[i.., k..] = in[j] with j = i but along dims[m], where j = i[dims[m]] * strides[m] + k[m] * dilations[m].
-struct Windows { std::vector<std::int64_t> dims, strides, dilations; };
+struct Windows {
+  std::vector<std::int64_t> dims, strides, dilations;
+};
 
 /// out[i] = in[j], i and j being the same row-major position.
 struct Reshape {};
 
 /// out[i] = in[(i - low) / (interior + 1)] where that is exact and in range, else in1[] (the fill).
-struct Pad { std::vector<std::int64_t> low, interior; };
+struct Pad {
+  std::vector<std::int64_t> low, interior;
+};
 
 /// Operands one after another along dim.
-struct Concatenate { int dim = 0; };
+struct Concatenate {
+  int dim = 0;
+};
 
 /// out[i] = i[dim], converted to the result's dtype.
-struct Iota { int dim = 0; };
+struct Iota {
+  int dim = 0;
+};
 
 /// Threefry-2x32 bits; see ops/rng.cpp. Operand 0 is u32[batch.., 2], the counter the flat index over the other dims.
-struct RandomBits { std::vector<std::int64_t> key_batch, result_batch; };
+struct RandomBits {
+  std::vector<std::int64_t> key_batch, result_batch;
+};
 
 enum class OutOfBounds : std::uint8_t { clip, fill, promise };
 /// Gather as in StableHLO, operand 1 the indices. `fill`: windows out of range read as `fill_bits`.
@@ -50,7 +62,10 @@ struct Gather {
 };
 
 /// out = in0 with in1 written at in2 (starts wrapped once and clamped): operand, update, starts[k].
-struct UpdateSlice { std::vector<std::int64_t> dims, operand_batch, starts_batch; int index_dim = 0; };
+struct UpdateSlice {
+  std::vector<std::int64_t> dims, operand_batch, starts_batch;
+  int index_dim = 0;
+};
 
 /// out = in0; for updates u in row-major order: out[...] = combine(out[...], u). Operands: operand, indices, updates.
 /// Out-of-range windows are dropped. `set` keeps the last.
@@ -61,13 +76,19 @@ struct Scatter {
 };
 
 /// Reduction over dims in the fixed order of docs/numerics.md.
-struct Reduce { ReduceKind kind = ReduceKind::sum; std::vector<std::int64_t> dims; };
+struct Reduce {
+  ReduceKind kind = ReduceKind::sum;
+  std::vector<std::int64_t> dims;
+};
 /// Index (result dtype) of the largest or smallest element along dim; NaN wins; the lowest index on ties.
-struct ArgReduce { bool is_max = true; int dim = 0; };
+struct ArgReduce {
+  bool is_max = true;
+  int dim = 0;
+};
 
-/// Along dim, from its beginning (its end if `is_reverse`): out[i] = combine(out[i - 1], in0[i]), the first being in0's.
-/// logsumexp: log of the running sum of exp, scaled by the running maximum. affine: out[i] = in0[i] * out[i - 1] + in1[i],
-/// one rounding, the first being in1's. The state is kept in `accumulate` and rounded to each result.
+/// Along dim, from its beginning (its end if `is_reverse`): out[i] = combine(out[i - 1], in0[i]), the first being
+/// in0's. logsumexp: log of the running sum of exp, scaled by the running maximum. affine: out[i] = in0[i] * out[i - 1]
+/// + in1[i], one rounding, the first being in1's. The state is kept in `accumulate` and rounded to each result.
 struct Recurrence {
   enum class Kind : std::uint8_t { sum, prod, max, min, logsumexp, affine } kind = Kind::sum;
   int dim = 0;
@@ -82,21 +103,39 @@ struct Contract {
 };
 
 /// Stable sort of all operands by the first `num_keys` along dim; NaN last, -0 equals +0.
-struct Sort { int dim = 0; int num_keys = 1; };
+struct Sort {
+  int dim = 0;
+  int num_keys = 1;
+};
 
-/// Loops and branches: steps of the plan that the host runs, around the kernels of their regions. Operands and results as
-/// in ops scan, while, cond.
-struct Scan { int consts = 0, carry = 0; std::int64_t length = 0; bool reverse = false; };
-struct While { int cond_consts = 0, body_consts = 0; std::int64_t max_trips = -1; };
+/// Loops and branches: steps of the plan that the host runs, around the kernels of their regions. Operands and results
+/// as in ops scan, while, cond.
+struct Scan {
+  int consts = 0, carry = 0;
+  std::int64_t length = 0;
+  bool reverse = false;
+};
+struct While {
+  int cond_consts = 0, body_consts = 0;
+  std::int64_t max_trips = -1;
+};
 struct Branch {};
 
 /// Ends the run unless the operand holds.
-struct Check { std::string message; };
+struct Check {
+  std::string message;
+};
 /// Calls a function of the host, once for each of `lanes` examples.
-struct Callback { std::string name; int slot = -1; std::int64_t lanes = 1; bool has_results = false; };
+struct Callback {
+  std::string name;
+  int slot = -1;
+  std::int64_t lanes = 1;
+  bool has_results = false;
+};
 
-/// A routine of the linear algebra library, for each of `batch` row-major matrices: a step of the plan that the host runs.
-/// Operands and results as in the op of that name; rows x columns is the matrix, of triangular_solve the right-hand side.
+/// A routine of the linear algebra library, for each of `batch` row-major matrices: a step of the plan that the host
+/// runs. Operands and results as in the op of that name; rows x columns is the matrix, of triangular_solve the
+/// right-hand side.
 struct Library {
   enum class Routine : std::uint8_t { cholesky, triangular_solve, lu, qr, svd, eigh } routine = Routine::cholesky;
   std::int64_t batch = 1, rows = 0, columns = 0;
@@ -113,10 +152,11 @@ struct Region {};
 
 namespace sheaf::ir {
 
-using Lowering = std::variant<lowering::Map, lowering::View, lowering::Windows, lowering::Reshape, lowering::Pad,
-                              lowering::Concatenate, lowering::Iota, lowering::RandomBits, lowering::Gather,
-                              lowering::UpdateSlice, lowering::Scatter, lowering::Reduce, lowering::ArgReduce,
-                              lowering::Recurrence, lowering::Contract, lowering::Sort, lowering::Scan, lowering::While,
-                              lowering::Branch, lowering::Check, lowering::Callback, lowering::Library, lowering::Barrier, lowering::Region>;
+using Lowering =
+    std::variant<lowering::Map, lowering::View, lowering::Windows, lowering::Reshape, lowering::Pad,
+                 lowering::Concatenate, lowering::Iota, lowering::RandomBits, lowering::Gather, lowering::UpdateSlice,
+                 lowering::Scatter, lowering::Reduce, lowering::ArgReduce, lowering::Recurrence, lowering::Contract,
+                 lowering::Sort, lowering::Scan, lowering::While, lowering::Branch, lowering::Check, lowering::Callback,
+                 lowering::Library, lowering::Barrier, lowering::Region>;
 
 }  // namespace sheaf::ir

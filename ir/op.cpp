@@ -68,8 +68,14 @@ bool contains(Dtypes set, DType t) {
 }
 
 std::string_view name(Dtypes set) {
-  constexpr std::string_view kNames[] = {"an array", "floating point", "an integer", "a number", "bool", "bool or an integer",
-                                         "floating point or complex", "an integer or floating point",
+  constexpr std::string_view kNames[] = {"an array",
+                                         "floating point",
+                                         "an integer",
+                                         "a number",
+                                         "bool",
+                                         "bool or an integer",
+                                         "floating point or complex",
+                                         "an integer or floating point",
                                          "bool, an integer or floating point"};
   return kNames[static_cast<int>(set)];
 }
@@ -92,7 +98,8 @@ Op find_op(std::string_view name) {
     std::sort(v->begin(), v->end(), [](Op a, Op b) { return a->name < b->name; });
     return v;
   }();
-  auto it = std::lower_bound(by_name.begin(), by_name.end(), name, [](Op a, std::string_view n) { return a->name < n; });
+  auto it =
+      std::lower_bound(by_name.begin(), by_name.end(), name, [](Op a, std::string_view n) { return a->name < n; });
   return it != by_name.end() && (*it)->name == name ? *it : nullptr;
 }
 

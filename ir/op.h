@@ -1,6 +1,6 @@
-// One op = one data sheet. An `OpDef` holds everything the rest of Sheaf knows about an op: attributes, shapes, factors,
-// derivative, batching, lowering, reference semantics, cost and samples; every rule is data or an IR -> IR function.
-// Adding an op: a definition in ir/ops/<family>.cpp, a line in ops.def, a declaration in trace/sheaf/ops.h.
+// One op = one data sheet. An `OpDef` holds everything the rest of Sheaf knows about an op: attributes, shapes,
+// factors, derivative, batching, lowering, reference semantics, cost and samples; every rule is data or an IR -> IR
+// function. Adding an op: a definition in ir/ops/<family>.cpp, a line in ops.def, a declaration in trace/sheaf/ops.h.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -18,7 +18,14 @@
 namespace sheaf::ir {
 
 enum class Dtypes : std::uint8_t {
-  any, floating, integral, numeric, boolean, bits /* bool or int */, differentiable, real /* int or float */,
+  any,
+  floating,
+  integral,
+  numeric,
+  boolean,
+  bits /* bool or int */,
+  differentiable,
+  real /* int or float */,
   ordered /* bool, int or float */
 };
 bool contains(Dtypes set, DType t);
@@ -34,9 +41,7 @@ constexpr Linear jointly(std::uint32_t operands) { return {Linear::Kind::jointly
 constexpr Linear separately(std::uint32_t operands) { return {Linear::Kind::separately, operands}; }
 inline constexpr std::uint32_t all_operands = ~0u;  // however many there are
 /// Operand k is among those; a list of more than 32 operands is all or none.
-constexpr bool is_linear_in(Linear l, int k) {
-  return l.operands == all_operands || (k < 32 && (l.operands >> k & 1));
-}
+constexpr bool is_linear_in(Linear l, int k) { return l.operands == all_operands || (k < 32 && (l.operands >> k & 1)); }
 
 /// Where a fresh dim is listed when exactly `operands` carry it.
 struct BatchSlot {
@@ -46,7 +51,10 @@ struct BatchSlot {
 };
 
 /// An operand of a batched equation: the value, and where its batch dim is; -1: not batched.
-struct Batched { Value value; int dim = -1; };
+struct Batched {
+  Value value;
+  int dim = -1;
+};
 
 /// A derivative rule that is absent on purpose says why.
 enum class Absent : std::uint8_t {
@@ -59,7 +67,10 @@ enum class Absent : std::uint8_t {
   by_region,        // transforms go through the regions: passes/regions.h
 };
 
-struct Cost { double flops = 0; double bytes = 0; };
+struct Cost {
+  double flops = 0;
+  double bytes = 0;
+};
 
 struct OpDef {
   std::string_view name = "";
@@ -71,18 +82,18 @@ struct OpDef {
   bool is_elementwise = false;        // operands are of the result's shape or rank 0
   bool callee_by_name = false;        // the region is a function of the module, named in the text (call)
 
-  // Shapes. `factors` rejects bad shapes; the results' dims are read off it. `dtypes` gives the results' dtypes (null: that
-  // of operand 0) and rejects bad ones. Region ops set `infer` instead of both.
+  // Shapes. `factors` rejects bad shapes; the results' dims are read off it. `dtypes` gives the results' dtypes (null:
+  // that of operand 0) and rejects bad ones. Region ops set `infer` instead of both.
   absl::StatusOr<Factors> (*factors)(const Eqn&) = nullptr;
   absl::StatusOr<std::vector<DType>> (*dtypes)(const Eqn&) = nullptr;
   absl::StatusOr<std::vector<Type>> (*infer)(const Eqn&) = nullptr;
-  Effects (*effects)(const Eqn&) = nullptr;   // null: none, plus those of the regions
+  Effects (*effects)(const Eqn&) = nullptr;  // null: none, plus those of the regions
 
-  // Derivatives; a null tangent or cotangent is a zero. jvp: `e` has been emitted in `b`; one tangent per operand and per
-  // result. A jvp that is there is used for every tangent; linear ops need none. transpose: `e` is of the linear program,
-  // so take only types and attributes from it; `operands` are its operands in `b`, null where linear; `cts` those of the
-  // results (not all null); the answer has one entry per operand, null for zero and for the non-linear ones, else of that
-  // operand's type.
+  // Derivatives; a null tangent or cotangent is a zero. jvp: `e` has been emitted in `b`; one tangent per operand and
+  // per result. A jvp that is there is used for every tangent; linear ops need none. transpose: `e` is of the linear
+  // program, so take only types and attributes from it; `operands` are its operands in `b`, null where linear; `cts`
+  // those of the results (not all null); the answer has one entry per operand, null for zero and for the non-linear
+  // ones, else of that operand's type.
   Linear linear = {};
   Linear (*linear_when)(const Eqn&) = nullptr;  // instead of `linear`, where it depends on the attributes
   Values (*jvp)(Builder& b, const Eqn& e, const Values& tangents) = nullptr;
@@ -91,11 +102,13 @@ struct OpDef {
 
   // Batching. Null: derived from `factors` with these slots and checked by it.
   std::span<const BatchSlot> slots = {};
-  std::vector<Batched> (*batch)(Builder& b, const Eqn& e, std::span<const Batched> operands, std::int64_t size) = nullptr;
+  std::vector<Batched> (*batch)(Builder& b, const Eqn& e, std::span<const Batched> operands,
+                                std::int64_t size) = nullptr;
 
   // Collectives: the named axis they go over, and the op where that axis is being vectorised.
   std::string_view (*axis)(const Eqn&) = nullptr;
-  std::vector<Batched> (*over)(Builder& b, const Eqn& e, std::span<const Batched> operands, std::int64_t size) = nullptr;
+  std::vector<Batched> (*over)(Builder& b, const Eqn& e, std::span<const Batched> operands,
+                               std::int64_t size) = nullptr;
 
   // Partitioning of absolute factors and custom combines (the sharding passes).
   Values (*localize)(Builder& b, const Eqn& local, std::span<const Value> offsets) = nullptr;
@@ -104,8 +117,8 @@ struct OpDef {
   Lowering (*lower)(const Eqn&) = nullptr;
   Values (*expand)(Builder& b, const Eqn& e, const Values& operands) = nullptr;
   void (*eval)(const Eqn&, std::span<const Literal> in, std::span<Literal> out) = nullptr;  // out is sized and zeroed
-  Cost (*cost)(const Eqn&) = nullptr;         // null: one flop per result element; all operands and results moved once
-  double ulp = 0;                             // stated error of f32 against the reference; 0: exact to the bit
+  Cost (*cost)(const Eqn&) = nullptr;  // null: one flop per result element; all operands and results moved once
+  double ulp = 0;  // stated error of f32 against the reference; 0: exact to the bit
   std::vector<std::string_view> (*samples)() = nullptr;  // "dot f32[2, 3], f32[3, 4] {lhs=[1], rhs=[0]}"
 };
 

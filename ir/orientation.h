@@ -1,5 +1,5 @@
-// Eigenvectors and singular vectors are given up to their sign. One rule chooses it, the same for every algorithm: the first
-// component of at least 0.3 times the largest magnitude is positive, so that ties of magnitude do not decide.
+// Eigenvectors and singular vectors are given up to their sign. One rule chooses it, the same for every algorithm: the
+// first component of at least 0.3 times the largest magnitude is positive, so that ties of magnitude do not decide.
 #pragma once
 
 #include <cmath>

@@ -21,7 +21,9 @@ namespace sheaf::ir {
 namespace {
 
 // Unwinds to the entry points below; never leaves this file.
-struct ParseFailure { absl::Status status; };
+struct ParseFailure {
+  absl::Status status;
+};
 
 const char* intern_file(const std::string& file) {
   static auto& files = *new std::set<std::string>;
@@ -42,7 +44,10 @@ class Parser {
     Module m;
     find_functions();
     while (!at_end()) {
-      if (peek("mesh")) { m.meshes.push_back(mesh()); continue; }
+      if (peek("mesh")) {
+        m.meshes.push_back(mesh());
+        continue;
+      }
       if (!accept("func")) fail("expected 'func' or 'mesh'");
       eat("@");
       const std::string name = word("a function name");
@@ -112,7 +117,11 @@ class Parser {
 
  private:
   using Scope = absl::flat_hash_map<std::string, Value>;
-  struct Named { std::size_t begin = 0, end = 0; FunctionRef function; bool open = false; };
+  struct Named {
+    std::size_t begin = 0, end = 0;
+    FunctionRef function;
+    bool open = false;
+  };
 
   const Token& token() const { return tokens_[pos_]; }
   const Token& ahead(std::size_t n) const { return tokens_[std::min(pos_ + n, tokens_.size() - 1)]; }
@@ -178,7 +187,9 @@ class Parser {
     eat("->");
     std::vector<Type> types;
     if (accept("(")) eat(")");
-    else do types.push_back(type()); while (accept(","));
+    else do
+        types.push_back(type());
+      while (accept(","));
     std::string on;
     if (accept("on")) {
       eat("@");
@@ -186,7 +197,8 @@ class Parser {
     }
     const std::size_t at = pos_;
     Values results = block(b, scope);
-    if (results.size() != types.size()) fail(fmt::format("@{} returns {} values, not {}", name, results.size(), types.size()), at);
+    if (results.size() != types.size())
+      fail(fmt::format("@{} returns {} values, not {}", name, results.size(), types.size()), at);
     for (std::size_t j = 0; j < types.size(); ++j)
       if (results[j].type() != types[j])
         fail(fmt::format("@{} returns {}, not {}", name, to_string(results[j].type()), to_string(types[j])), at);
@@ -225,7 +237,9 @@ class Parser {
     while (!peek("return")) statement(b, scope);
     eat("return");
     Values results;
-    if (!peek("}")) do results.push_back(operand(b, scope)); while (accept(","));
+    if (!peek("}")) do
+        results.push_back(operand(b, scope));
+      while (accept(","));
     eat("}");
     return results;
   }
@@ -248,7 +262,9 @@ class Parser {
       regions.push_back(function(word("a function name")));
     }
     Values operands;
-    if (starts_operand()) do operands.push_back(operand(b, scope)); while (accept(","));
+    if (starts_operand()) do
+        operands.push_back(operand(b, scope));
+      while (accept(","));
     std::shared_ptr<const void> attributes = peek("{") ? attrs(op) : nullptr;
     while (peek("(")) regions.push_back(region());
     b.set_loc({});
@@ -258,7 +274,8 @@ class Parser {
     auto results = b.try_emit_typed(op, std::move(operands), std::move(attributes), std::move(regions), types);
     if (!results.ok()) fail(std::string(op->name) + ": " + std::string(results.status().message()), at);
     for (std::size_t j = 0; j < binders.size(); ++j)
-      if (!scope.emplace(binders[j].first, (*results)[j]).second) fail(fmt::format("%{} is defined twice", binders[j].first), at);
+      if (!scope.emplace(binders[j].first, (*results)[j]).second)
+        fail(fmt::format("%{} is defined twice", binders[j].first), at);
   }
 
   Op op() {
@@ -304,7 +321,8 @@ class Parser {
 
   // The integer was not cut off by its width.
   static bool holds(const Literal& value, const std::string& text) {
-    const std::string back = is_signed_int(value.dtype()) ? fmt::format("{}", value.get_int(0)) : fmt::format("{}", value.bits(0));
+    const std::string back =
+        is_signed_int(value.dtype()) ? fmt::format("{}", value.get_int(0)) : fmt::format("{}", value.bits(0));
     return back == text || "+" + back == text;
   }
 
@@ -366,7 +384,8 @@ class Parser {
   Axes axes() {
     if (!accept("(")) return {word("an axis name")};
     Axes axes;
-    do axes.push_back(word("an axis name")); while (accept(","));
+    do axes.push_back(word("an axis name"));
+    while (accept(","));
     eat(")");
     return axes;
   }
@@ -410,9 +429,7 @@ auto run(std::string_view text, F f) -> absl::StatusOr<decltype(f(std::declval<P
   try {
     Parser p(text);
     return f(p);
-  } catch (const ParseFailure& failure) {
-    return failure.status;
-  }
+  } catch (const ParseFailure& failure) { return failure.status; }
 }
 
 }  // namespace

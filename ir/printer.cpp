@@ -1,5 +1,6 @@
-// IR -> text. Binders on the left with their types, operands by name, rank-0 constants in place, regions inline, callees
-// as functions of the module. One function's values are numbered in canonical order, so equal programs print equally.
+// IR -> text. Binders on the left with their types, operands by name, rank-0 constants in place, regions inline,
+// callees as functions of the module. One function's values are numbered in canonical order, so equal programs print
+// equally.
 #include <absl/container/flat_hash_map.h>
 #include <absl/container/flat_hash_set.h>
 #include <fmt/format.h>
@@ -182,7 +183,9 @@ class Printer {
 
 std::string print(const Module& module, const PrintOptions& options) { return Printer(options).module(module); }
 
-std::string print(const FunctionRef& f, const PrintOptions& options) { return print(Module{.meshes = {}, .functions = {f}}, options); }
+std::string print(const FunctionRef& f, const PrintOptions& options) {
+  return print(Module{.meshes = {}, .functions = {f}}, options);
+}
 
 std::string print(const Eqn& e) { return Printer({}).equation(e); }
 

@@ -22,21 +22,40 @@ namespace sheaf::ir {
 enum class ScalarOp : std::uint8_t {
   arg,          // the index-th argument
   constant,     // `bits`, reinterpreted as dtype
-  add, sub, mul,
+  add,
+  sub,
+  mul,
   div,          // floats IEEE; ints truncate toward zero, x/0 = -1 (all ones), INT_MIN/-1 = INT_MIN: never traps
   rem,          // floats: fmod, sign of x; ints: C sign, x%0 = x, INT_MIN%-1 = 0
-  neg, abs,     // abs(INT_MIN) = INT_MIN
-  min, max,     // floats: NaN if either is NaN (quiet); -0 < +0
+  neg,
+  abs,     // abs(INT_MIN) = INT_MIN
+  min,
+  max,     // floats: NaN if either is NaN (quiet); -0 < +0
   fma,          // one rounding; floats only
-  sqrt, floor, ceil, trunc, round_even,  // floats only
-  eq, ne, lt, le, gt, ge,                // -> bool; NaN compares false but `ne` true
-  and_, or_, xor_, not_,                 // bool or int; not_ of bool is logical
-  shl, shr_arith, shr_logical,           // by an amount >= width (as unsigned): 0, or the sign for shr_arith
+  sqrt,
+  floor,
+  ceil,
+  trunc,
+  round_even,  // floats only
+  eq,
+  ne,
+  lt,
+  le,
+  gt,
+  ge,                // -> bool; NaN compares false but `ne` true
+  and_,
+  or_,
+  xor_,
+  not_,                 // bool or int; not_ of bool is logical
+  shl,
+  shr_arith,
+  shr_logical,           // by an amount >= width (as unsigned): 0, or the sign for shr_arith
   mul_hi,       // high half of the full product; u32, u64
-  clz, popcount,
+  clz,
+  popcount,
   select,       // (bool, T, T) -> T
-  convert,      // value conversion. float->int saturates, NaN->0; ->bool is x != 0; int->int wraps; ->float nearest even
-  bitcast,      // same size
+  convert,  // value conversion. float->int saturates, NaN->0; ->bool is x != 0; int->int wraps; ->float nearest even
+  bitcast,  // same size
 };
 
 std::string_view name(ScalarOp op);
@@ -44,10 +63,10 @@ int arity(ScalarOp op);
 
 struct ScalarNode {
   ScalarOp op = ScalarOp::arg;
-  DType dtype = DType::f32;     // of the result
-  int in[3] = {-1, -1, -1};     // nodes, all smaller than this one's index
-  int index = 0;                // arg: which
-  std::uint64_t bits = 0;       // constant: the value's bits, zero-extended
+  DType dtype = DType::f32;  // of the result
+  int in[3] = {-1, -1, -1};  // nodes, all smaller than this one's index
+  int index = 0;  // arg: which
+  std::uint64_t bits = 0;  // constant: the value's bits, zero-extended
   bool operator==(const ScalarNode&) const = default;
   template <class H>
   friend H AbslHashValue(H h, const ScalarNode& n) {
@@ -68,7 +87,9 @@ std::string print(const ScalarFn& fn);
 
 /// A node of the DAG a ScalarBuilder is making. (Outside the builder, because a nested class's member initialisers
 /// are not yet usable in the default arguments of its encloser.)
-struct ScalarRef { int node = -1; };
+struct ScalarRef {
+  int node = -1;
+};
 
 /// Builds DAGs; value-numbers, and folds constants with `eval`, so that what is emitted is minimal.
 class ScalarBuilder {
@@ -76,7 +97,7 @@ class ScalarBuilder {
   using Ref = ScalarRef;
 
   Ref arg(int index, DType dtype);
-  Ref constant(DType dtype, double value);               // rounded to dtype
+  Ref constant(DType dtype, double value);  // rounded to dtype
   Ref constant_bits(DType dtype, std::uint64_t bits);
   Ref emit(ScalarOp op, Ref a, Ref b = {}, Ref c = {});  // dtype by the rules above; not convert/bitcast
   /// Always one rounding. A `convert` node to or from a type narrower than f32 has f32 on its other side: conversions
@@ -124,7 +145,7 @@ struct ScalarFunctionInfo {
   std::string_view name;
   int arity;
   double max_ulp_f32, max_ulp_f64;
-  double (*reference)(double, double);    // libm in f64 (second argument unused for unary)
+  double (*reference)(double, double);  // libm in f64 (second argument unused for unary)
   long double (*reference_long)(long double, long double);
   // Functions with zeros at inconvenient places: the bounds are for x >= `lowest`, in ulps of max(|result|, `scale`).
   double scale = 0;

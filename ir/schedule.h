@@ -12,13 +12,23 @@ namespace sheaf::ir {
 /// map: one nest over the results' dims, everything computed where it is read. tile_transpose: the same, in square
 /// tiles of two dims. row: a row of the trailing dims at a time through all reductions over them. reduce: one reduction
 /// after the other, then a map of the rest. update: a window of the operand, after a copy of it unless the result takes
-/// its place. sort, scatter, recurrence, contract: that op. host: a loop or branch, which the host runs around the kernels
-/// of its regions, or a call of a library. none: not chosen yet.
+/// its place. sort, scatter, recurrence, contract: that op. host: a loop or branch, which the host runs around the
+/// kernels of its regions, or a call of a library. none: not chosen yet.
 enum class Schedule : std::uint8_t {
-  none, map, tile_transpose, row, reduce, update, sort, scatter, recurrence, contract, host
+  none,
+  map,
+  tile_transpose,
+  row,
+  reduce,
+  update,
+  sort,
+  scatter,
+  recurrence,
+  contract,
+  host
 };
-inline constexpr std::string_view kScheduleWords[] = {"none", "map",     "tile_transpose", "row",      "reduce", "update",
-                                                      "sort", "scatter", "recurrence",     "contract", "host"};
+inline constexpr std::string_view kScheduleWords[] = {
+    "none", "map", "tile_transpose", "row", "reduce", "update", "sort", "scatter", "recurrence", "contract", "host"};
 template <>
 inline constexpr std::span<const std::string_view> enum_words<Schedule> = kScheduleWords;
 
@@ -48,7 +58,9 @@ absl::StatusOr<Rows> rows_of(const Function& body);
 /// it reads that: such a result can take its place. -1 if there is none.
 int changed_param(const Function& body, int j);
 
-namespace ops { struct Kernel; }
+namespace ops {
+struct Kernel;
+}
 
 /// OK if a kernel of this schedule can compute `body`; InvalidArgument with the reason otherwise.
 absl::Status check_schedule(const ops::Kernel& kernel, const Function& body);

@@ -26,8 +26,8 @@ constexpr Block threefry2x32(Block key, Block counter) {
   return {x0, x1};
 }
 
-/// The bits of element `position` in the width of an element: the block of the counter (high word, low word), both words
-/// for 64 bits, else their xor, of which narrower elements take the low bits.
+/// The bits of element `position` in the width of an element: the block of the counter (high word, low word), both
+/// words for 64 bits, else their xor, of which narrower elements take the low bits.
 constexpr std::uint64_t random_bits_at(Block key, std::uint64_t position, int width) {
   const Block x = threefry2x32(key, {static_cast<std::uint32_t>(position >> 32), static_cast<std::uint32_t>(position)});
   if (width == 64) return std::uint64_t{x[0]} << 32 | x[1];

@@ -33,8 +33,8 @@ namespace {
 
 struct TypeHash {
   std::size_t operator()(const TypeData& t) const {
-    return absl::HashOf(static_cast<int>(t.dtype), t.dims, t.dim_axes, t.unreduced,
-                        static_cast<int>(t.unreduced_kind), t.varying, t.reduced, static_cast<int>(t.space));
+    return absl::HashOf(static_cast<int>(t.dtype), t.dims, t.dim_axes, t.unreduced, static_cast<int>(t.unreduced_kind),
+                        t.varying, t.reduced, static_cast<int>(t.space));
   }
 };
 
@@ -84,7 +84,9 @@ std::string to_string(Type type) {
   }
   s += "]";
   if (!t.unreduced.empty()) {
-    const char* kind = t.unreduced_kind == ReduceKind::sum ? "sum" : t.unreduced_kind == ReduceKind::max ? "max" : "min";
+    const char* kind = t.unreduced_kind == ReduceKind::sum   ? "sum"
+                       : t.unreduced_kind == ReduceKind::max ? "max"
+                                                             : "min";
     s += std::string("{") + kind + "@" + axes_text(t.unreduced) + "}";
   }
   if (!t.varying.empty()) s += "{V@" + axes_text(t.varying) + "}";

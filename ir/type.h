@@ -49,7 +49,9 @@ class Type {
   explicit operator bool() const { return data_ != nullptr; }
   bool operator==(const Type& other) const { return data_ == other.data_; }
   template <typename H>
-  friend H AbslHashValue(H h, const Type& t) { return H::combine(std::move(h), t.data_); }
+  friend H AbslHashValue(H h, const Type& t) {
+    return H::combine(std::move(h), t.data_);
+  }
 
  private:
   const TypeData* data_ = nullptr;

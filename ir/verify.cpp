@@ -17,10 +17,12 @@ absl::Status broken(const Function& f, const Eqn& e, const std::string& what) {
 absl::Status check_types(const Function& f, const Eqn& e) {
   const auto types = infer(e);
   if (!types.ok()) return broken(f, e, std::string(types.status().message()));
-  if (types->size() != e.results.size()) return broken(f, e, fmt::format("has {} results, not {}", e.num_out(), types->size()));
+  if (types->size() != e.results.size())
+    return broken(f, e, fmt::format("has {} results, not {}", e.num_out(), types->size()));
   for (int j = 0; j < e.num_out(); ++j)
     if (e.out(j).dtype() != (*types)[j].dtype() || e.out(j).dims() != (*types)[j].dims())
-      return broken(f, e, fmt::format("result {} is {}, inferred {}", j, to_string(e.out(j).type()), to_string((*types)[j])));
+      return broken(f, e,
+                    fmt::format("result {} is {}, inferred {}", j, to_string(e.out(j).type()), to_string((*types)[j])));
   return absl::OkStatus();
 }
 
@@ -28,7 +30,8 @@ absl::Status check_types(const Function& f, const Eqn& e) {
 
 absl::Status verify(const Function& f) {
   absl::flat_hash_set<Value> defined(f.params().begin(), f.params().end());
-  if (defined.size() != f.params().size()) return absl::InternalError(fmt::format("@{}: a parameter appears twice", f.name()));
+  if (defined.size() != f.params().size())
+    return absl::InternalError(fmt::format("@{}: a parameter appears twice", f.name()));
   for (const Eqn* e : f.eqns()) {
     for (Value v : e->operands)
       if (!defined.contains(v)) return broken(f, *e, "an operand is not defined before its use in this function");

@@ -7,8 +7,8 @@
 
 namespace sheaf::ir {
 
-/// Types equal what inference says, operands precede their uses, regions are isolated. (Order is canonical by the making:
-/// see Function.)
+/// Types equal what inference says, operands precede their uses, regions are isolated. (Order is canonical by the
+/// making: see Function.)
 absl::Status verify(const Function& f);
 
 }  // namespace sheaf::ir

@@ -38,7 +38,8 @@ struct Placement {
 std::shared_ptr<const void> batched_attrs(const Eqn& e, const Placement& p, std::int64_t size) {
   if (!e.attributes) return nullptr;
   std::uint32_t carried = 0;
-  for (std::size_t k = 0; k < p.in.size() && k < 32; ++k) carried |= p.in[k] != kNone ? 1u << k : 0;  // slots name few operands
+  for (std::size_t k = 0; k < p.in.size() && k < 32; ++k)
+    carried |= p.in[k] != kNone ? 1u << k : 0;  // slots name few operands
   const BatchSlot* slot = nullptr;
   for (const BatchSlot& s : e.op->slots)
     if (s.operands == carried) slot = &s;
@@ -117,7 +118,8 @@ class Derivation {
         sets.push_back(sets[i]);
         sets.back()[k] = true;
       }
-    std::sort(sets.begin(), sets.end(), [](const Mask& a, const Mask& b) { return std::pair(count(a), a) < std::pair(count(b), b); });
+    std::sort(sets.begin(), sets.end(),
+              [](const Mask& a, const Mask& b) { return std::pair(count(a), a) < std::pair(count(b), b); });
     return sets;
   }
 
@@ -314,7 +316,8 @@ FunctionRef place_results(const FunctionRef& f, const std::vector<int>& in_dims,
 
 }  // namespace
 
-FunctionRef vmap(const FunctionRef& f, const std::vector<int>& in_dims, const std::vector<int>& out_dims, const MappedAxis& axis) {
+FunctionRef vmap(const FunctionRef& f, const std::vector<int>& in_dims, const std::vector<int>& out_dims,
+                 const MappedAxis& axis) {
   return memoized(&Memo::vmap, {f, in_dims, out_dims, axis.size, axis.name},
                   [&] { return place_results(f, in_dims, out_dims, axis); });
 }

@@ -1,6 +1,6 @@
 // Dead code: backwards over the equations, through regions. Equations the results do not need are never listed by a
-// Function, so what is left to do here is to shrink regions whose results nobody reads, and to report unread parameters.
-// Returns the same function when nothing changes, so that memo keys by identity keep hitting.
+// Function, so what is left to do here is to shrink regions whose results nobody reads, and to report unread
+// parameters. Returns the same function when nothing changes, so that memo keys by identity keep hitting.
 #include "ir/builder.h"
 #include "ir/op.h"
 #include "passes/emit.h"

@@ -28,7 +28,8 @@ FunctionRef remade(const Function& f, Step step) {
 }
 
 Values inline_into(Builder& b, const Function& f, const Values& args) {
-  return emit_each(b, f, args, [](Builder& to, const Eqn& e, Values operands) { return to.clone(e, std::move(operands)); });
+  return emit_each(b, f, args,
+                   [](Builder& to, const Eqn& e, Values operands) { return to.clone(e, std::move(operands)); });
 }
 
 FunctionRef with_kernels(const Function& plan, const std::function<PlannedKernel(const Eqn&)>& change) {

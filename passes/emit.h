@@ -27,7 +27,10 @@ ir::Values inline_into(ir::Builder& b, const ir::Function& f, const ir::Values& 
 ir::Values call(ir::Builder& b, const ir::FunctionRef& f, ir::Values args);
 
 /// A plan with new attributes for every kernel; `change` is called in order.
-struct PlannedKernel { ir::ops::Kernel attributes; ir::FunctionRef region; };
+struct PlannedKernel {
+  ir::ops::Kernel attributes;
+  ir::FunctionRef region;
+};
 ir::FunctionRef with_kernels(const ir::Function& plan, const std::function<PlannedKernel(const ir::Eqn&)>& change);
 /// The body of a host step, with other regions.
 ir::FunctionRef with_regions(const ir::Function& body, std::vector<ir::FunctionRef> regions);

@@ -37,13 +37,16 @@ Kind kind_of(const Lowering& l) {
         using L = std::decay_t<decltype(x)>;
         if constexpr (std::is_same_v<L, Map>) return Kind::map;
         else if constexpr (std::is_same_v<L, View> || std::is_same_v<L, Windows> || std::is_same_v<L, Reshape> ||
-                           std::is_same_v<L, Iota>) return Kind::free;
+                           std::is_same_v<L, Iota>)
+          return Kind::free;
         else if constexpr (std::is_same_v<L, Pad> || std::is_same_v<L, Concatenate> || std::is_same_v<L, RandomBits> ||
-                           std::is_same_v<L, Gather> || std::is_same_v<L, UpdateSlice>) return Kind::indexed;
+                           std::is_same_v<L, Gather> || std::is_same_v<L, UpdateSlice>)
+          return Kind::indexed;
         else if constexpr (std::is_same_v<L, Reduce>) return Kind::reduce;
         else if constexpr (std::is_same_v<L, Scan> || std::is_same_v<L, While> || std::is_same_v<L, Branch> ||
                            std::is_same_v<L, Barrier> || std::is_same_v<L, Check> || std::is_same_v<L, Callback> ||
-                           std::is_same_v<L, Library>) return Kind::host;
+                           std::is_same_v<L, Library>)
+          return Kind::host;
         else return Kind::hero;
       },
       l);
@@ -86,8 +89,8 @@ struct OpenGroup {
 
 class Grouper {
  public:
-  explicit Grouper(const Function& f) : group_(f, -1), role_(f, Role::none), lowering_kind_(f, Kind::free),
-                                       users_(f), is_result_(f, 0) {
+  explicit Grouper(const Function& f)
+      : group_(f, -1), role_(f, Role::none), lowering_kind_(f, Kind::free), users_(f), is_result_(f, 0) {
     for (const Eqn* e : f.eqns())
       for (Value v : e->operands) users_[v].push_back(e);
     for (Value r : f.results()) is_result_[r] = 1;
@@ -142,12 +145,14 @@ class Grouper {
   void merge(int from, int to) {
     OpenGroup& g = groups_[from];
     OpenGroup& into = groups_[to];
-    if (g.is_closed || g.has_reduce || g.full != into.full || g.members.size() + into.members.size() > kMaxMembers) return;
+    if (g.is_closed || g.has_reduce || g.full != into.full || g.members.size() + into.members.size() > kMaxMembers)
+      return;
     if (into.has_reduce && !into.has_rows()) return;
     for (int r : g.readers)
       if (r < to) return;
     into.members.insert(into.members.end(), g.members.begin(), g.members.end());
-    std::sort(into.members.begin(), into.members.end(), [&](const Eqn* a, const Eqn* b) { return a->out().id() < b->out().id(); });
+    std::sort(into.members.begin(), into.members.end(),
+              [&](const Eqn* a, const Eqn* b) { return a->out().id() < b->out().id(); });
     into.is_expensive |= g.is_expensive;
     for (const Eqn* m : g.members)
       for (Value v : m->outs()) group_[v] = to;
@@ -189,7 +194,8 @@ class Grouper {
   bool feeds_contraction(const Eqn& e) const {
     if (kind(e) == Kind::hero) return nest_of(e) == Nest::contract;
     const std::vector<const Eqn*>& users = users_[e.out()];
-    return is_strided_view(e) && std::any_of(users.begin(), users.end(), [&](const Eqn* u) { return feeds_contraction(*u); });
+    return is_strided_view(e) &&
+           std::any_of(users.begin(), users.end(), [&](const Eqn* u) { return feeds_contraction(*u); });
   }
 
   // Groups of everything `v` reads, through free values.
@@ -374,7 +380,8 @@ class Grouper {
   bool only_read_by(Value v, const Eqn& e, int index) const {
     for (const Eqn* user : users_[v]) {
       if (user == &e || (user->num_out() && group_[user->out()] == index)) continue;
-      if (kind(*user) != Kind::free || is_result_[user->out()] || group_[user->out()] >= 0 || !only_read_by(user->out(), e, index))
+      if (kind(*user) != Kind::free || is_result_[user->out()] || group_[user->out()] >= 0 ||
+          !only_read_by(user->out(), e, index))
         return false;
     }
     return true;

@@ -1,6 +1,7 @@
-// What exists for the transforms alone gives way to what computes its value: calls, which let equal layers be transformed
-// once, checkpoints, custom rules, and ops that stand for others (OpDef::expand). It runs once, after all transforms, in
-// regions too. Kernels of a plan are opened, so that the dump of any stage can go through the pipeline again.
+// What exists for the transforms alone gives way to what computes its value: calls, which let equal layers be
+// transformed once, checkpoints, custom rules, and ops that stand for others (OpDef::expand). It runs once, after all
+// transforms, in regions too. Kernels of a plan are opened, so that the dump of any stage can go through the pipeline
+// again.
 #include "ir/builder.h"
 #include "ir/op.h"
 #include "passes/emit.h"
@@ -16,7 +17,9 @@ using Expand = Values (*)(Builder&, const Eqn&, const Values&);
 
 Expand expansion_of(const Eqn& e) {
   if (e.op == &ops::kernel)
-    return [](Builder& b, const Eqn& kernel, const Values& operands) { return inline_into(b, *kernel.regions[0], operands); };
+    return [](Builder& b, const Eqn& kernel, const Values& operands) {
+      return inline_into(b, *kernel.regions[0], operands);
+    };
   if (e.op->expand) return e.op->expand;
   const RegionRules* rules = region_rules(e.op);
   return rules ? rules->expand : nullptr;

@@ -57,8 +57,7 @@ Values jvp_rule(Builder& b, const Eqn& e, const Values& tangents) {
 
 class JvpWalk {
  public:
-  JvpWalk(const FunctionRef& f, const Mask& nonzero)
-      : f_(*f), b_(f->name() + ".jvp"), primal_(*f), tangent_(*f) {
+  JvpWalk(const FunctionRef& f, const Mask& nonzero) : f_(*f), b_(f->name() + ".jvp"), primal_(*f), tangent_(*f) {
     const Values primals = clone_params(b_, f_, Mask(f_.params().size(), true));
     const Values tangents = clone_params(b_, f_, nonzero, ".t");
     for (std::size_t i = 0; i < primals.size(); ++i) {

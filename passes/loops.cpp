@@ -54,7 +54,8 @@ Order shifted(Order order, int by) {
   return order;
 }
 
-// --- scan -------------------------------------------------------------------------------------------------------------
+// --- scan
+// -------------------------------------------------------------------------------------------------------------
 
 struct Loop {
   ops::Scan attrs;
@@ -97,8 +98,8 @@ bool is_larger_than_operands(const Eqn& e) {
   return out > in;
 }
 
-// Values of the body computed from its first `consts` parameters alone that others read: worth keeping from step to step.
-// Views are made where they are read, and what is larger than all it is made of is cheaper to make than to read.
+// Values of the body computed from its first `consts` parameters alone that others read: worth keeping from step to
+// step. Views are made where they are read, and what is larger than all it is made of is cheaper to make than to read.
 Values invariants(const Function& body, int consts) {
   ValueTable<char> invariant(body, 0), hoisted(body, 0), wanted(body, 0);
   for (int k = 0; k < consts; ++k) invariant[body.params()[k]] = 1;
@@ -198,8 +199,7 @@ Values unrolled(Builder& b, const Loop& loop, std::int64_t length) {
     now = slice(outs, 0, carry);
     for (std::size_t j = 0; j < rows.size(); ++j) rows[j][t] = outs[carry + j];
   }
-  for (std::size_t j = 0; j < rows.size(); ++j)
-    now.push_back(length == 0 ? Value() : stack_rows(b, rows[j]));
+  for (std::size_t j = 0; j < rows.size(); ++j) now.push_back(length == 0 ? Value() : stack_rows(b, rows[j]));
   return now;
 }
 
@@ -231,7 +231,8 @@ FunctionRef body_of(const Loop& loop, std::int64_t by) {
 
 // The scan with `unroll` steps in one; the steps that are left over at its end come after.
 Values unroll(Builder& b, const Loop& loop) {
-  const std::int64_t by = loop.attrs.unroll, length = loop.attrs.length, groups = length / by, rest = length - groups * by;
+  const std::int64_t by = loop.attrs.unroll, length = loop.attrs.length, groups = length / by,
+                     rest = length - groups * by;
   const int consts = loop.attrs.consts, carry = loop.attrs.carry;
   const bool reverse = loop.attrs.reverse;
   const auto part = [&](std::int64_t from, std::int64_t to) {
@@ -253,7 +254,8 @@ Values unroll(Builder& b, const Loop& loop) {
   const Values last = unrolled(b, tail, rest);
   for (int k = 0; k < carry; ++k) outs[k] = last[k];
   for (std::size_t j = carry; j < outs.size(); ++j)
-    outs[j] = b.emit(ops::concatenate, reverse ? Values{last[j], outs[j]} : Values{outs[j], last[j]}, ops::Concatenate{.dim = {0}});
+    outs[j] = b.emit(ops::concatenate, reverse ? Values{last[j], outs[j]} : Values{outs[j], last[j]},
+                     ops::Concatenate{.dim = {0}});
   return outs;
 }
 
@@ -277,7 +279,8 @@ Values improve_scan(Builder& b, const Eqn& e, std::vector<FunctionRef> regions, 
   return final;
 }
 
-// --- while and cond ---------------------------------------------------------------------------------------------------
+// --- while and cond
+// ---------------------------------------------------------------------------------------------------
 
 Values improve_while(Builder& b, const Eqn& e, std::vector<FunctionRef> regions, Values operands) {
   ops::While attrs = e.attrs<ops::While>();
@@ -290,8 +293,8 @@ Values improve_while(Builder& b, const Eqn& e, std::vector<FunctionRef> regions,
     for (int k : fixed) final[k] = operands[first + k];
     regions[0] = arranged(regions[0], range(0, of_cond) + shifted(fixed, of_cond) + shifted(moving, of_cond), {0});
     regions[1] = arranged(regions[1], range(0, of_body) + shifted(fixed, of_body) + shifted(moving, of_body), moving);
-    operands = pick(operands, range(0, of_cond) + shifted(fixed, first) + range(of_cond, first) + shifted(fixed, first) +
-                                  shifted(moving, first));
+    operands = pick(operands, range(0, of_cond) + shifted(fixed, first) + range(of_cond, first) +
+                                  shifted(fixed, first) + shifted(moving, first));
     attrs.cond_consts += static_cast<int>(fixed.size());
     attrs.body_consts += static_cast<int>(fixed.size());
   }

@@ -84,7 +84,8 @@ HostStep assign_host(const Eqn& step) {
     host.regions.push_back(assign(step.regions[0], Offers(1)));
     loop(step.regions[1], until->body_consts, until->cond_consts + until->body_consts);
   } else {
-    for (const FunctionRef& branch : step.regions) host.regions.push_back(assign(branch, Offers(branch->results().size())));
+    for (const FunctionRef& branch : step.regions)
+      host.regions.push_back(assign(branch, Offers(branch->results().size())));
   }
   return host;
 }
@@ -92,7 +93,13 @@ HostStep assign_host(const Eqn& step) {
 class Assignment {
  public:
   Assignment(const Function& f, const Offers& offers)
-      : f_(f), offers_(offers), last_use_(f, -1), writer_(f, -1), is_result_(f, 0), output_(f, -1), offset_(f, -1),
+      : f_(f),
+        offers_(offers),
+        last_use_(f, -1),
+        writer_(f, -1),
+        is_result_(f, 0),
+        output_(f, -1),
+        offset_(f, -1),
         replaced_(f) {
     for (const Eqn* e : f.eqns())
       if (e->op == &ops::kernel && e->attrs<ops::Kernel>().schedule == Schedule::host)
@@ -180,7 +187,8 @@ class Assignment {
   }
 
   bool in_place_ok(const Eqn& e, Value operand, int result) const {
-    if (const auto host = hosts_.find(&e); host != hosts_.end()) return carry_in_place_ok(e, host->second, operand, result);
+    if (const auto host = hosts_.find(&e); host != hosts_.end())
+      return carry_in_place_ok(e, host->second, operand, result);
     for (int k = 0; k < e.num_in(); ++k)
       if (e.in(k) == operand && !may_overwrite(*e.regions[0], e.attrs<ops::Kernel>().schedule, k, result)) return false;
     return true;
@@ -257,11 +265,11 @@ class Assignment {
   const Offers& offers_;
   ValueTable<int> last_use_, writer_;  // equations, by number
   ValueTable<char> is_result_;
-  ValueTable<int> output_;             // the result in whose buffer a value lies; -1: in the arena
-  ValueTable<std::int64_t> offset_;    // in the arena, while it lives there
-  ValueTable<Value> replaced_;         // the operand whose place a value takes
+  ValueTable<int> output_;  // the result in whose buffer a value lies; -1: in the arena
+  ValueTable<std::int64_t> offset_;  // in the arena, while it lives there
+  ValueTable<Value> replaced_;  // the operand whose place a value takes
   std::vector<int> alias_;
-  std::vector<bool> taken_;            // parameters
+  std::vector<bool> taken_;  // parameters
   Arena arena_;
   absl::flat_hash_map<const Eqn*, HostStep> hosts_;
 };
@@ -274,7 +282,8 @@ bool may_overwrite(const Function& body, Schedule schedule, int i, int j) {
   if (schedule == Schedule::update || schedule == Schedule::scatter) return changed_param(body, j) == i;
   if (schedule != Schedule::map) return false;
   const Value p = body.params()[i];
-  if (body.results()[j].dims() != p.dims() || size_bytes(body.results()[j].dtype()) != size_bytes(p.dtype())) return false;
+  if (body.results()[j].dims() != p.dims() || size_bytes(body.results()[j].dtype()) != size_bytes(p.dtype()))
+    return false;
   // What depends on p must stay at p's position: elementwise equations of p's shape only.
   ValueTable<char> at_position(body, 0);
   at_position[p] = 1;

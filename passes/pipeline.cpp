@@ -35,7 +35,8 @@ FunctionRef drop_dead(const FunctionRef& f) {
 constexpr Pass kStages[] = {
     // Differentiation and batching are done: the tracer applied them as it met them. Calls, which let them transform
     // equal layers once, have served their purpose.
-    {"inline", "calls and composite ops become what they stand for: everything below sees one flat program", inline_calls},
+    {"inline", "calls and composite ops become what they stand for: everything below sees one flat program",
+     inline_calls},
 
     // Beyond this point there are no calls, and every op has a lowering.
 
@@ -83,7 +84,8 @@ Plan run_pipeline(const FunctionRef& traced, const PipelineOptions& options) {
   Clock::time_point before = Clock::now();
   const auto done = [&](std::string_view name, const FunctionRef& f) {
     const std::chrono::duration<double, std::milli> took = Clock::now() - before;
-    log(LogTopic::passes, "{}: {} took {:.3f} ms and leaves {} equations", f->name(), name, took.count(), f->eqns().size());
+    log(LogTopic::passes, "{}: {} took {:.3f} ms and leaves {} equations", f->name(), name, took.count(),
+        f->eqns().size());
     if (verifies()) check(f, name);
     log(LogTopic::passes, "{}: {} equations after {}", traced->name(), f->eqns().size(), name);
     if (options.observe) options.observe(number, name, f);

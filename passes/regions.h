@@ -1,6 +1,6 @@
-// How the transforms go through the regions of an op. One `RegionRules` per region op, in passes/regions/<op>.cpp, holds
-// all of them, because they must agree on the roles of operands; the transforms look rules up and know no op by name.
-// Algorithms: docs/design-notes.md, section 2; before and after: docs/regions.md.
+// How the transforms go through the regions of an op. One `RegionRules` per region op, in passes/regions/<op>.cpp,
+// holds all of them, because they must agree on the roles of operands; the transforms look rules up and know no op by
+// name. Algorithms: docs/design-notes.md, section 2; before and after: docs/regions.md.
 #pragma once
 
 #include <span>
@@ -14,7 +14,9 @@
 namespace sheaf::passes {
 
 /// Primal results, and their tangents: null where zero.
-struct Dual { ir::Values primals, tangents; };
+struct Dual {
+  ir::Values primals, tangents;
+};
 
 /// Partial evaluation at one equation: both halves under construction, and what each knows of the original's values.
 class Halves {
@@ -49,14 +51,16 @@ struct RegionRules {
   /// known: per operand; neither all nor, but for effects, none.
   void (*partial_eval)(Halves& halves, const ir::Eqn& e, const Mask& known) = nullptr;
   /// operands: null where linear; cts: null where zero. The cotangents of the linear operands, null where zero.
-  ir::Values (*transpose)(ir::Builder& b, const ir::Eqn& e, const ir::Values& operands, const ir::Values& cts) = nullptr;
+  ir::Values (*transpose)(ir::Builder& b, const ir::Eqn& e, const ir::Values& operands,
+                          const ir::Values& cts) = nullptr;
   std::vector<ir::Batched> (*batch)(ir::Builder& b, const ir::Eqn& e, std::span<const ir::Batched> operands,
                                     const MappedAxis& axis) = nullptr;
   /// Null: every operand and result stays.
   Shrunk (*shrink)(const ir::Eqn& e, const Mask& used) = nullptr;
-  /// The equation on operands in b and regions already improved, with what need not be done at each step done once; null:
-  /// there is nothing to gain (passes/loops.h).
-  ir::Values (*improve)(ir::Builder& b, const ir::Eqn& e, std::vector<ir::FunctionRef> regions, ir::Values operands) = nullptr;
+  /// The equation on operands in b and regions already improved, with what need not be done at each step done once;
+  /// null: there is nothing to gain (passes/loops.h).
+  ir::Values (*improve)(ir::Builder& b, const ir::Eqn& e, std::vector<ir::FunctionRef> regions,
+                        ir::Values operands) = nullptr;
   /// What takes the equation's place when the transforms are done; null: it is a step of the plan.
   ir::Values (*expand)(ir::Builder& b, const ir::Eqn& e, const ir::Values& operands) = nullptr;
 };

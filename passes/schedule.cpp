@@ -143,7 +143,8 @@ FunctionRef schedule(const FunctionRef& f) {
   return with_kernels(*f, [](const Eqn& e) {
     const ops::Kernel kernel = scheduled(e);
     const bool is_host = kernel.schedule == Schedule::host;
-    return PlannedKernel{kernel, is_host ? with_regions(*e.regions[0], in_regions(host_step(*e.regions[0]), schedule)) : e.regions[0]};
+    return PlannedKernel{
+        kernel, is_host ? with_regions(*e.regions[0], in_regions(host_step(*e.regions[0]), schedule)) : e.regions[0]};
   });
 }
 

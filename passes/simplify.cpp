@@ -1,5 +1,5 @@
-// The walkers behind simplify, fold and cse: emit every equation again in a fresh builder, in order, with a chance to put
-// something better in its place. Value numbering in the builder does the common-subexpression part.
+// The walkers behind simplify, fold and cse: emit every equation again in a fresh builder, in order, with a chance to
+// put something better in its place. Value numbering in the builder does the common-subexpression part.
 #include "passes/simplify.h"
 
 #include <absl/container/flat_hash_map.h>

@@ -1,12 +1,11 @@
-// The algebra of `simplify`: every rule is an equation that holds to the bit for all inputs of its dtypes, NaN, infinities
-// and -0 included (so no x + 0 = x for floats: -0 + 0 is +0). Each right side is smaller than its left, or moves a
-// shape change nearer to the inputs, so rewriting ends.
-#include "passes/simplify.h"
-
+// The algebra of `simplify`: every rule is an equation that holds to the bit for all inputs of its dtypes, NaN,
+// infinities and -0 included (so no x + 0 = x for floats: -0 + 0 is +0). Each right side is smaller than its left, or
+// moves a shape change nearer to the inputs, so rewriting ends.
 #include <algorithm>
 
 #include "ir/ops/attrs.h"
 #include "ir/schedule.h"
+#include "passes/simplify.h"
 
 namespace sheaf::passes {
 

@@ -14,17 +14,27 @@ using Mask = std::vector<bool>;
 
 /// Forward derivative. Parameters: primals, then the tangents of parameters with `nonzero`. Results: primals, then the
 /// tangents of results with `out`; `instantiate` forces those (differentiable) results to have one.
-struct Jvp { ir::FunctionRef function; Mask out; };
+struct Jvp {
+  ir::FunctionRef function;
+  Mask out;
+};
 Jvp jvp(const ir::FunctionRef& f, const Mask& nonzero, const Mask& instantiate = {});
 
 /// Primal and linear halves. primal: parameters -> results, then residuals. linear: residuals, then tangents of the
 /// parameters in `wrt` -> tangents of the results in `out` (every differentiable result; zeros are instantiated).
-struct Linearized { ir::FunctionRef primal, linear; Mask out; int num_residuals = 0; };
+struct Linearized {
+  ir::FunctionRef primal, linear;
+  Mask out;
+  int num_residuals = 0;
+};
 Linearized linearize(const ir::FunctionRef& f, const Mask& wrt);
 
 /// Transpose of f in the parameters in `linear`. Parameters: the others, then cotangents of results with `ct`.
 /// Results: cotangents of the linear parameters with `out`; `instantiate` forces all.
-struct Transposed { ir::FunctionRef function; Mask out; };
+struct Transposed {
+  ir::FunctionRef function;
+  Mask out;
+};
 Transposed transpose(const ir::FunctionRef& f, const Mask& linear, const Mask& ct, bool instantiate = false);
 
 /// Whether every equation of f is linear in what depends on the parameters in `linear`; regions are believed to be.
@@ -32,7 +42,11 @@ bool is_linear(const ir::FunctionRef& f, const Mask& linear);
 
 /// Reverse derivative in two halves. forward: parameters -> results, then residuals. backward: residuals, then
 /// cotangents of the results in `out` -> cotangents of the parameters in `wrt` (all instantiated).
-struct Vjp { ir::FunctionRef forward, backward; Mask out; int num_residuals = 0; };
+struct Vjp {
+  ir::FunctionRef forward, backward;
+  Mask out;
+  int num_residuals = 0;
+};
 Vjp vjp(const ir::FunctionRef& f, const Mask& wrt);
 
 /// Parameters -> all results, then the gradient of result 0 (a float scalar) with respect to each parameter in `wrt`.
@@ -40,14 +54,18 @@ ir::FunctionRef value_and_grad(const ir::FunctionRef& f, const Mask& wrt);
 
 /// The axis that a function is vectorised over, by the name its collectives call it; empty: none.
 struct MappedAxis {
-  MappedAxis(std::int64_t n, std::string called = "") : size(n), name(std::move(called)) {}  // NOLINT: most have no name
+  MappedAxis(std::int64_t n, std::string called = "")
+      : size(n), name(std::move(called)) {}  // NOLINT: most have no name
   std::int64_t size;
   std::string name;
 };
 
-/// Vectorises over a new axis of `size`: in_dims[k] is its position in parameter k, -1 when shared. The results carry it
-/// at out_dims[j], or -1 where none of its inputs is batched.
-struct Batch { ir::FunctionRef function; std::vector<int> out_dims; };
+/// Vectorises over a new axis of `size`: in_dims[k] is its position in parameter k, -1 when shared. The results carry
+/// it at out_dims[j], or -1 where none of its inputs is batched.
+struct Batch {
+  ir::FunctionRef function;
+  std::vector<int> out_dims;
+};
 Batch batch(const ir::FunctionRef& f, const std::vector<int>& in_dims, const MappedAxis& axis);
 /// As `batch`, with the axis at out_dims[j] of result j (moved or broadcast there); -1 requires an unbatched result.
 ir::FunctionRef vmap(const ir::FunctionRef& f, const std::vector<int>& in_dims, const std::vector<int>& out_dims,
@@ -57,7 +75,10 @@ ir::FunctionRef vmap(const ir::FunctionRef& f, const std::vector<int>& in_dims, 
 bool goes_over(const ir::Function& f, std::string_view axis);
 
 /// Only the results in `used` are wanted; equations and parameters they do not need go (parameters kept: `kept`).
-struct Dce { ir::FunctionRef function; Mask kept; };
+struct Dce {
+  ir::FunctionRef function;
+  Mask kept;
+};
 Dce dce(const ir::FunctionRef& f, const Mask& used);
 
 /// Calls, checkpoints and custom rules replaced by the regions that compute their values, kernels of a plan by theirs.

@@ -90,7 +90,8 @@ class TransposeWalk {
   Values rule(const Eqn& e, const Values& operands, const Values& cts) {
     SHEAF_CHECK(e.op->transpose, std::string(e.op->name) + " has no transpose rule");
     for (int k = 0; k < e.num_in(); ++k)
-      SHEAF_CHECK(operands[k] || is_linear_in(linear_of(e), k), fmt::format("{} is not linear in operand {}", e.op->name, k));
+      SHEAF_CHECK(operands[k] || is_linear_in(linear_of(e), k),
+                  fmt::format("{} is not linear in operand {}", e.op->name, k));
     return e.op->transpose(b_, e, operands, cts);
   }
 
@@ -101,7 +102,8 @@ class TransposeWalk {
   ValueTable<char> is_linear_;
 };
 
-// A region with linear and other operands may mix primal and tangent work: split first, so that every equation is either.
+// A region with linear and other operands may mix primal and tangent work: split first, so that every equation is
+// either.
 bool needs_split(const FunctionRef& f, const Mask& linear) {
   if (Memo::current().split.contains(std::tuple{f, !linear})) return false;
   for (const Eqn* e : f->eqns())
@@ -145,7 +147,8 @@ bool is_linear(const FunctionRef& f, const Mask& linear) {
     for (int k = 0; k < e->num_in(); ++k) {
       if (!depends[e->in(k)]) {
         // One linear map of several operands has no constant part: a plain operand among them makes it affine.
-        known_linear = known_linear && !(how.kind == Linear::Kind::jointly && is_linear_in(how, k) && !is_zero(e->in(k)));
+        known_linear =
+            known_linear && !(how.kind == Linear::Kind::jointly && is_linear_in(how, k) && !is_zero(e->in(k)));
         continue;
       }
       ++num_linear;

@@ -234,8 +234,7 @@ absl::Status Allocator::State::out_of_memory(std::int64_t asked, Loc made_at) co
     return std::tuple(-a.bytes, to_string(a.made_at)) < std::tuple(-b.bytes, to_string(b.made_at));
   });
   if (live.size() > kShown) live.resize(kShown);
-  for (const Live& block : live)
-    text += fmt::format("\n  {} made at {}", human(block.bytes), to_string(block.made_at));
+  for (const Live& block : live) text += fmt::format("\n  {} made at {}", human(block.bytes), to_string(block.made_at));
   if (small_in_use > 0) text += fmt::format("\n  {} in blocks of at most 64 KiB", human(small_in_use));
   return absl::ResourceExhaustedError(text);
 }
@@ -297,16 +296,17 @@ absl::StatusOr<std::int64_t> parse_bytes(const std::string& text, std::int64_t t
   const auto scale = std::ranges::find(units, unit, &std::pair<std::string_view, double>::first);
   const double bytes = scale == std::end(units) ? 0 : value * scale->second;
   if (!(bytes >= 1) || bytes > static_cast<double>(kLargestRequest))
-    return absl::InvalidArgumentError(fmt::format("'{}' is not a size: a number of bytes, or one with K, M, G or %", text));
+    return absl::InvalidArgumentError(
+        fmt::format("'{}' is not a size: a number of bytes, or one with K, M, G or %", text));
   return static_cast<std::int64_t>(bytes);
 }
 
 namespace {
 
-/// Memory and swap, of the machine or of the container if that has less. Asking the system for more succeeds, but whoever
-/// touches it all is killed.
+/// Memory and swap, of the machine or of the container if that has less. Asking the system for more succeeds, but
+/// whoever touches it all is killed.
 std::int64_t bytes_there_are() {
-  struct sysinfo machine {};
+  struct sysinfo machine{};
   if (sysinfo(&machine) != 0) return 0;
   auto bytes = static_cast<std::int64_t>((std::uint64_t{machine.totalram} + machine.totalswap) * machine.mem_unit);
   std::int64_t limit = 0;  // the file says "max" where there is none

@@ -1,6 +1,7 @@
 // The memory of a device, taken from the system in large regions and kept: a fresh page costs more than the kernel that
-// writes it. Invariant: a program in steady state finds every block it asks for among blocks it has freed, so it touches
-// no fresh page; a region goes back only when it is free as a whole and there is no other way to answer a request.
+// writes it. Invariant: a program in steady state finds every block it asks for among blocks it has freed, so it
+// touches no fresh page; a region goes back only when it is free as a whole and there is no other way to answer a
+// request.
 #pragma once
 
 #include <cstddef>
@@ -20,29 +21,29 @@ struct Block {
 };
 
 struct AllocatorStats {
-  std::int64_t bytes_in_use = 0;    // in blocks handed out
-  std::int64_t peak_bytes = 0;      // the most bytes_in_use has been
+  std::int64_t bytes_in_use = 0;  // in blocks handed out
+  std::int64_t peak_bytes = 0;  // the most bytes_in_use has been
   std::int64_t bytes_reserved = 0;  // in regions
-  std::int64_t bytes_limit = 0;     // 0: none
-  std::int64_t largest_free = 0;    // the largest block that needs no new region
+  std::int64_t bytes_limit = 0;  // 0: none
+  std::int64_t largest_free = 0;  // the largest block that needs no new region
   std::int64_t regions = 0;
-  std::int64_t fresh_bytes = 0;     // handed out for the first time: constant in steady state
-  std::int64_t blocks = 0;          // handed out
+  std::int64_t fresh_bytes = 0;  // handed out for the first time: constant in steady state
+  std::int64_t blocks = 0;  // handed out
 };
 
 class Allocator {
  public:
   struct Options {
-    std::int64_t limit_bytes = 0;           // most that may be reserved; 0: no limit
-    std::int64_t region_bytes = 64 << 20;   // the least taken from the system at once
+    std::int64_t limit_bytes = 0;  // most that may be reserved; 0: no limit
+    std::int64_t region_bytes = 64 << 20;  // the least taken from the system at once
   };
   explicit Allocator(Options options);
   ~Allocator();
   Allocator(const Allocator&) = delete;
   Allocator& operator=(const Allocator&) = delete;
 
-  /// The host's memory, up to SHEAF_MEMORY_LIMIT (bytes, or with K, M, G, or a percentage of the machine's); without it,
-  /// up to the memory and swap there are. Never destroyed.
+  /// The host's memory, up to SHEAF_MEMORY_LIMIT (bytes, or with K, M, G, or a percentage of the machine's); without
+  /// it, up to the memory and swap there are. Never destroyed.
   static Allocator& host();
 
   /// ResourceExhausted says what was asked, in use and reserved, the largest hole, and the largest live blocks with the

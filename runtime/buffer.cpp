@@ -92,7 +92,11 @@ bool Storage::claim() {
 
 Buffer::Buffer(Device& device, std::int64_t bytes, Loc made_at, std::shared_ptr<Storage> storage,
                std::shared_ptr<Completion> completion)
-    : device_(device), bytes_(bytes), made_at_(made_at), completion_(std::move(completion)), storage_(std::move(storage)) {}
+    : device_(device),
+      bytes_(bytes),
+      made_at_(made_at),
+      completion_(std::move(completion)),
+      storage_(std::move(storage)) {}
 
 absl::StatusOr<BufferPtr> Buffer::allocate(Device& device, std::int64_t bytes, Loc made_at,
                                            std::shared_ptr<Completion> completion) {
@@ -121,9 +125,8 @@ bool Buffer::is_donated() const {
 }
 
 absl::Status Buffer::donated_error() const {
-  return absl::FailedPreconditionError(
-      fmt::format("this array{} was donated to {} and its memory is no longer its own",
-                  made_at_ ? ", made at " + to_string(made_at_) + "," : "", taker_));
+  return absl::FailedPreconditionError(fmt::format("this array{} was donated to {} and its memory is no longer its own",
+                                                   made_at_ ? ", made at " + to_string(made_at_) + "," : "", taker_));
 }
 
 absl::Status Buffer::wait() const {
@@ -160,8 +163,7 @@ absl::StatusOr<std::shared_ptr<const std::byte>> Buffer::view() const {
   absl::StatusOr<std::shared_ptr<Storage>> storage = storage_to_view();
   if (!storage.ok()) return storage.status();
   const std::byte* data = (*storage)->data();
-  std::shared_ptr<const std::byte> viewed(data,
-                                          [kept = *std::move(storage)](const std::byte*) { kept->end_view(); });
+  std::shared_ptr<const std::byte> viewed(data, [kept = *std::move(storage)](const std::byte*) { kept->end_view(); });
   if (completion_) {
     if (absl::Status status = completion_->wait(); !status.ok()) return status;
   }
@@ -183,8 +185,8 @@ absl::StatusOr<BufferPtr> Buffer::copy_to(Device& to, Loc made_at) const {
   auto completion = std::make_shared<Completion>();
   absl::StatusOr<BufferPtr> copy = allocate(to, bytes_, made_at, completion);
   if (!copy.ok()) return copy;
-  auto run = [from = std::make_unique<Pin>(*std::move(from)), before = completion_, into = (*copy)->storage_, completion,
-              bytes = bytes_]() mutable {
+  auto run = [from = std::make_unique<Pin>(*std::move(from)), before = completion_, into = (*copy)->storage_,
+              completion, bytes = bytes_]() mutable {
     absl::Status ready = before ? before->wait() : absl::OkStatus();
     if (ready.ok()) copy_bytes(into->data(), from->storage()->data(), bytes);
     from.reset();

@@ -52,10 +52,10 @@ class Memory {
   Block block_;
 };
 
-/// The contents of one buffer. A donation makes a new Storage over the same memory, so the uses counted here are those of
-/// the old contents only. Two kinds of use keep them from being overwritten. A *pin* is an execution that was dispatched
-/// and is not done: who takes the memory waits for it. A *view* is a host pointer, which may be held for ever: while there
-/// is one, the memory cannot be taken at all.
+/// The contents of one buffer. A donation makes a new Storage over the same memory, so the uses counted here are those
+/// of the old contents only. Two kinds of use keep them from being overwritten. A *pin* is an execution that was
+/// dispatched and is not done: who takes the memory waits for it. A *view* is a host pointer, which may be held for
+/// ever: while there is one, the memory cannot be taken at all.
 class Storage {
  public:
   explicit Storage(std::shared_ptr<Memory> memory) : memory_(std::move(memory)) {}
@@ -90,9 +90,14 @@ class Storage {
 class Pin {
  public:
   explicit Pin(std::shared_ptr<Storage> storage) : storage_(std::move(storage)) { storage_->pin(); }
-  ~Pin() { if (storage_) storage_->unpin(); }
+  ~Pin() {
+    if (storage_) storage_->unpin();
+  }
   Pin(Pin&& other) noexcept : storage_(std::move(other.storage_)) {}
-  Pin& operator=(Pin&& other) noexcept { std::swap(storage_, other.storage_); return *this; }
+  Pin& operator=(Pin&& other) noexcept {
+    std::swap(storage_, other.storage_);
+    return *this;
+  }
 
   const std::shared_ptr<Storage>& storage() const { return storage_; }
 
@@ -109,8 +114,7 @@ class Buffer {
   static absl::StatusOr<BufferPtr> allocate(Device& device, std::int64_t bytes, Loc made_at,
                                             std::shared_ptr<Completion> completion = nullptr);
   /// A ready buffer with a copy of `bytes`.
-  static absl::StatusOr<BufferPtr> from_host(Device& device, std::span<const std::byte> bytes,
-                                             Loc made_at);
+  static absl::StatusOr<BufferPtr> from_host(Device& device, std::span<const std::byte> bytes, Loc made_at);
   /// A buffer that is in error from the start.
   static absl::StatusOr<BufferPtr> failed(Device& device, std::int64_t bytes, absl::Status status, Loc made_at);
 
@@ -127,8 +131,8 @@ class Buffer {
   absl::Status wait() const;
   /// Waits, then copies `bytes().size()` bytes from `offset` on.
   absl::Status to_host(std::span<std::byte> to, std::int64_t offset = 0) const;
-  /// Waits, then gives the bytes themselves. They stay valid and unchanged while the returned pointer is held, even when
-  /// the buffer is donated meanwhile: the run that was to take the memory then works on a copy.
+  /// Waits, then gives the bytes themselves. They stay valid and unchanged while the returned pointer is held, even
+  /// when the buffer is donated meanwhile: the run that was to take the memory then works on a copy.
   absl::StatusOr<std::shared_ptr<const std::byte>> view() const;
   /// A pending copy on `to`, made by `to`'s queue.
   absl::StatusOr<BufferPtr> copy_to(Device& to, Loc made_at) const;

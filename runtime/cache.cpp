@@ -21,9 +21,10 @@ constexpr int kBackgroundDepth = 1 << 20;
 /// Kernels compiled so far by the process's compiler.
 std::atomic<int> compilations{0};
 
-/// The background thread must not be inside the compiler when exit destroys what the compiler uses. Exit destroys in the
-/// reverse order of making, and the compiler makes its statics as it first needs them: so the handler that stops the
-/// thread is registered after the first compilation, which never runs in the background, and again ever more rarely.
+/// The background thread must not be inside the compiler when exit destroys what the compiler uses. Exit destroys in
+/// the reverse order of making, and the compiler makes its statics as it first needs them: so the handler that stops
+/// the thread is registered after the first compilation, which never runs in the background, and again ever more
+/// rarely.
 void stop_background_at_exit() {
   const int count = ++compilations;
   if ((count & (count - 1)) == 0) std::atexit([] { KernelCache::global().stop_background(); });
@@ -32,12 +33,13 @@ void stop_background_at_exit() {
 }  // namespace
 
 KernelCache& KernelCache::global() {
-  static KernelCache* const cache = new KernelCache([](const codegen::KernelCode& code) -> absl::StatusOr<CompiledKernel> {
-    if (absl::Status status = codegen::open_compiler(); !status.ok()) return status;
-    absl::StatusOr<CompiledKernel> compiled = compile_native(code);
-    stop_background_at_exit();
-    return compiled;
-  });
+  static KernelCache* const cache =
+      new KernelCache([](const codegen::KernelCode& code) -> absl::StatusOr<CompiledKernel> {
+        if (absl::Status status = codegen::open_compiler(); !status.ok()) return status;
+        absl::StatusOr<CompiledKernel> compiled = compile_native(code);
+        stop_background_at_exit();
+        return compiled;
+      });
   return *cache;
 }
 

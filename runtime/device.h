@@ -31,8 +31,8 @@ std::vector<Device*> devices();
 /// Makes sure that there are at least `count`, for tests and programs that simulate a mesh.
 void ensure_devices(int count);
 Device& device(int id);
-/// Held while a launch is put on its queue, so that all queues have launches in the same order. Recursive: a launch that
-/// has parts on several devices holds it around their runs.
+/// Held while a launch is put on its queue, so that all queues have launches in the same order. Recursive: a launch
+/// that has parts on several devices holds it around their runs.
 std::recursive_mutex& launch_mutex();
 
 }  // namespace sheaf::runtime

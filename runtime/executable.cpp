@@ -87,8 +87,8 @@ absl::Status Executable::check_inputs(const Device& device, std::span<const Buff
                                       const RunOptions& options) const {
   if (absl::Status status = check_not_forked(); !status.ok()) return status;
   if (inputs.size() != program_.inputs.size() || (!options.donated.empty() && options.donated.size() != inputs.size()))
-    return absl::InvalidArgumentError(fmt::format("{} takes {} inputs, {} were given", program_.name,
-                                                  program_.inputs.size(), inputs.size()));
+    return absl::InvalidArgumentError(
+        fmt::format("{} takes {} inputs, {} were given", program_.name, program_.inputs.size(), inputs.size()));
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (inputs[i]->bytes() != program_.inputs[i].bytes())
       return absl::InvalidArgumentError(fmt::format("input {} of {} is {} bytes, {} has {}", i, program_.name,
@@ -184,7 +184,8 @@ absl::StatusOr<std::vector<BufferPtr>> Executable::run(Device& device, std::span
     return outputs;
   }
   std::shared_ptr<Completion> completion = execution->completion;
-  absl::Status pushed = device.queue().push([execution = std::move(execution)] { execution->executable->execute(*execution); });
+  absl::Status pushed =
+      device.queue().push([execution = std::move(execution)] { execution->executable->execute(*execution); });
   if (!pushed.ok()) completion->finish(std::move(pushed));
   return outputs;
 }

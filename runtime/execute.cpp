@@ -87,7 +87,8 @@ absl::Status call_back(const codegen::Callback& callback, Loc loc, const Address
   }
   for (ir::Type t : callback.result_types) out.emplace_back(t);
   const absl::Status s = ir::run_callback(callback.slot, callback.lanes, in, out);
-  if (!s.ok()) return absl::Status(s.code(), fmt::format("{}: {}: {}", to_string(loc), callback.name, std::string(s.message())));
+  if (!s.ok())
+    return absl::Status(s.code(), fmt::format("{}: {}: {}", to_string(loc), callback.name, std::string(s.message())));
   for (std::size_t j = 0; j < out.size(); ++j)
     if (out[j].bytes() > 0) std::memcpy(at[callback.results[j]], out[j].data(), out[j].bytes());
   return absl::OkStatus();
@@ -206,8 +207,8 @@ absl::Status Executable::run_kernel(const codegen::Step& step, const Addresses& 
   try {
     kernel->run(buffers.data());
   } catch (const std::exception& error) {
-    return absl::InternalError(fmt::format("{}: {} of {}: {}", to_string(step.loc), kernel->code().name, program_.name,
-                                           error.what()));
+    return absl::InternalError(
+        fmt::format("{}: {} of {}: {}", to_string(step.loc), kernel->code().name, program_.name, error.what()));
   }
   return absl::OkStatus();
 }

@@ -16,7 +16,7 @@ struct Executable::Execution {
   std::vector<std::shared_ptr<Completion>> waits; // of inputs that were not ready from birth
   std::vector<std::shared_ptr<Storage>> outputs;
   std::vector<int> copied_from;                   // per output: the input whose bytes it begins with, or -1
-  std::vector<Storage*> taken;                    // of `inputs`: their memory is an output's; others may still read them
+  std::vector<Storage*> taken;  // of `inputs`: their memory is an output's; others may still read them
   std::shared_ptr<Completion> completion = std::make_shared<Completion>();
 };
 

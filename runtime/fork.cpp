@@ -15,9 +15,8 @@ std::atomic<bool> is_forked{false};
 
 void note_thread_started() {
   static std::once_flag once;
-  std::call_once(once, [] {
-    pthread_atfork(nullptr, nullptr, [] { is_forked.store(true, std::memory_order_relaxed); });
-  });
+  std::call_once(once,
+                 [] { pthread_atfork(nullptr, nullptr, [] { is_forked.store(true, std::memory_order_relaxed); }); });
 }
 
 absl::Status check_not_forked() {

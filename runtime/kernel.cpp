@@ -72,8 +72,9 @@ void Kernel::run(void* const* buffers) {
   if (!compiled) return run_interpreted(buffers);
   for (std::size_t i = 0; i < code_.phases.size(); ++i) {
     const codegen::KernelFunction function = compiled->phases[i];
-    run_phase(code_.phases[i], code_.phases[i].unit_ps,
-              [&](std::int64_t begin, std::int64_t end, std::byte* scratch) { function(buffers, begin, end, scratch); });
+    run_phase(code_.phases[i], code_.phases[i].unit_ps, [&](std::int64_t begin, std::int64_t end, std::byte* scratch) {
+      function(buffers, begin, end, scratch);
+    });
   }
 }
 
@@ -84,9 +85,9 @@ void Kernel::run_interpreted(void* const* buffers) {
   if (code_.kir->contract) return kir.run(buffers);
   for (int i = 0; i < std::ssize(code_.phases); ++i) {
     const codegen::Phase& phase = code_.phases[i];
-    run_phase(phase, phase.unit_ps * kInterpreterSlowdown, [&](std::int64_t begin, std::int64_t end, std::byte* scratch) {
-      kir.run(i, buffers, begin, end, scratch);
-    });
+    run_phase(
+        phase, phase.unit_ps * kInterpreterSlowdown,
+        [&](std::int64_t begin, std::int64_t end, std::byte* scratch) { kir.run(i, buffers, begin, end, scratch); });
   }
 }
 

@@ -51,7 +51,7 @@ class Kernel {
   const std::int64_t work_ps_;
   std::once_flag interpreter_once_;
   std::unique_ptr<const kir::Interpreter> interpreter_;
-  CompiledKernelPtr compiled_;                     // written once, before ready_
+  CompiledKernelPtr compiled_;  // written once, before ready_
   std::atomic<const CompiledKernel*> ready_{nullptr};
   std::atomic<bool> is_claimed_{false};
   std::atomic<int> interpreted_runs_{0};

@@ -1,5 +1,6 @@
-// Row-major data and column-major routines: a row-major matrix is its transpose in column-major order. Where the routine has
-// an equivalent for the transpose that is called (cholesky, triangular_solve); elsewhere a matrix is transposed in scratch.
+// Row-major data and column-major routines: a row-major matrix is its transpose in column-major order. Where the
+// routine has an equivalent for the transpose that is called (cholesky, triangular_solve); elsewhere a matrix is
+// transposed in scratch.
 #include "runtime/lapack.h"
 
 #include <algorithm>
@@ -65,8 +66,8 @@ void triangular_solve(const Job<T>& job) {
   T* x = job.result(0);
   std::copy_n(job.operands[1], std::int64_t{n} * m, x);
   const T one = 1;
-  Lapack<T>::trsm("R", job.what.lower ? "U" : "L", job.what.transposed ? "T" : "N", job.what.unit_diagonal ? "U" : "N", &m,
-                  &n, &one, job.operands[0], &n, x, &m, 1, 1, 1, 1);
+  Lapack<T>::trsm("R", job.what.lower ? "U" : "L", job.what.transposed ? "T" : "N", job.what.unit_diagonal ? "U" : "N",
+                  &m, &n, &one, job.operands[0], &n, x, &m, 1, 1, 1, 1);
 }
 
 template <class T>
@@ -205,7 +206,8 @@ template <class T>
 void run_batch(const codegen::LibraryCall& call, std::span<const std::byte* const> operands,
                std::span<std::byte* const> results) {
   const Library& what = call.what;
-  SHEAF_CHECK(std::max(what.rows, what.columns) <= std::numeric_limits<fortran_int>::max(), "a matrix too large for LAPACK");
+  SHEAF_CHECK(std::max(what.rows, what.columns) <= std::numeric_limits<fortran_int>::max(),
+              "a matrix too large for LAPACK");
   const Sizes sizes = sizes_of(what);
   ThreadPool& pool = ThreadPool::global();
   pool.parallel_for(what.batch, pool.grain(what.batch, call.matrix_ps), [&](std::int64_t begin, std::int64_t end) {

@@ -37,8 +37,7 @@ absl::StatusOr<CompiledKernel> load_object(const codegen::KernelCode& code, cons
 absl::StatusOr<CompiledKernel> compile_native(const codegen::KernelCode& code) {
   const auto start = std::chrono::steady_clock::now();
   const codegen::CompileUnit unit{.kernel = code.kir.get(), .symbol = "sheaf_" + code.key};
-  absl::StatusOr<std::vector<std::byte>> object =
-      codegen::compile_cpu(std::span(&unit, 1), codegen::host_cpu_target());
+  absl::StatusOr<std::vector<std::byte>> object = codegen::compile_cpu(std::span(&unit, 1), codegen::host_cpu_target());
   if (!object.ok()) return with_name(object.status(), code.name);
   counters().kernels_compiled.fetch_add(1, std::memory_order_relaxed);
   const std::chrono::duration<double, std::milli> taken = std::chrono::steady_clock::now() - start;

@@ -1,5 +1,5 @@
-// A map whose values are costly to make. Invariant: for one key one thread makes the value while the others that want it
-// wait for the same result; an error goes to all who waited, and the next request tries again.
+// A map whose values are costly to make. Invariant: for one key one thread makes the value while the others that want
+// it wait for the same result; an error goes to all who waited, and the next request tries again.
 #pragma once
 
 #include <condition_variable>
@@ -19,8 +19,8 @@ namespace sheaf::runtime {
 template <class Key, class Value>
 class SingleFlightMap {
  public:
-  /// The value of `key`, made by `make` if there is none. `make` runs without any lock held; asking for `key` again from
-  /// inside it is an error, not a deadlock.
+  /// The value of `key`, made by `make` if there is none. `make` runs without any lock held; asking for `key` again
+  /// from inside it is an error, not a deadlock.
   absl::StatusOr<Value> get_or_make(const Key& key, absl::FunctionRef<absl::StatusOr<Value>()> make) {
     std::shared_ptr<Flight> flight;
     {

@@ -1,5 +1,6 @@
-// Ticket scheduling: a job is a counter on its caller's stack, listed in the pool while it has chunks left. Invariant: a
-// helper joins a job under the pool's lock and leaves it under the same lock, so a job never dies with a helper in it.
+// Ticket scheduling: a job is a counter on its caller's stack, listed in the pool while it has chunks left. Invariant:
+// a helper joins a job under the pool's lock and leaves it under the same lock, so a job never dies with a helper in
+// it.
 #include "runtime/thread_pool.h"
 
 #include <pthread.h>
@@ -128,8 +129,7 @@ void ThreadPool::Workers::withdraw(Job& job) {
   }
 }
 
-ThreadPool::ThreadPool(int threads)
-    : threads_(std::max(threads, 1)), workers_(std::make_unique<Workers>()) {}
+ThreadPool::ThreadPool(int threads) : threads_(std::max(threads, 1)), workers_(std::make_unique<Workers>()) {}
 
 ThreadPool::~ThreadPool() {
   workers_->is_stopping.store(true, std::memory_order_release);

@@ -31,8 +31,8 @@ class ThreadPool {
   /// after the chunks that had begun are done; the others are skipped.
   void parallel_for(std::int64_t extent, std::int64_t grain, Body body);
 
-  /// The grain for `extent` units of `unit_ps` picoseconds: chunks of at least 4 us, at most 8 per thread; `extent` (one
-  /// chunk) where the whole is below 8 us and a hand-over would cost more than it saves.
+  /// The grain for `extent` units of `unit_ps` picoseconds: chunks of at least 4 us, at most 8 per thread; `extent`
+  /// (one chunk) where the whole is below 8 us and a hand-over would cost more than it saves.
   std::int64_t grain(std::int64_t extent, std::int64_t unit_ps) const;
 
  private:

@@ -21,13 +21,13 @@ struct Norm {
 
 struct Block {
   Norm attention_norm, feed_norm;
-  Array qkv, mix;       // [width, 3 width], [width, width]
+  Array qkv, mix;  // [width, 3 width], [width, width]
   Array feed_in, feed_out;  // [width, 4 width], [4 width, width]
 };
 
 struct Gpt {
   Array tokens, positions;  // [vocabulary, width], [context, width]
-  Block blocks;             // each leaf [layers, ..]
+  Block blocks;  // each leaf [layers, ..]
   Norm norm;
 };
 
@@ -38,7 +38,8 @@ Array attention(const Block& b, const Array& x) {
   const std::int64_t batch = x.shape(0), time = x.shape(1), size = kWidth / kHeads;
   const std::vector<Array> parts = split(matmul(x, b.qkv), 3, -1);
   const auto heads = [&](const Array& y) { return transpose(reshape(y, {batch, time, kHeads, size}), {0, 2, 1, 3}); };
-  const Array scores = matmul(heads(parts[0]), swapaxes(heads(parts[1]), -1, -2)) / std::sqrt(static_cast<double>(size));
+  const Array scores =
+      matmul(heads(parts[0]), swapaxes(heads(parts[1]), -1, -2)) / std::sqrt(static_cast<double>(size));
   const Array row = expand_dims(arange(time), {1}), column = expand_dims(arange(time), {0});
   const Array weights = softmax(where(column <= row, scores, -1e9));  // [batch, heads, time, time]
   const Array mixed = transpose(matmul(weights, heads(parts[2])), {0, 2, 1, 3});
@@ -72,7 +73,9 @@ Norm identity(const Shape& shape) { return {ones(shape), zeros(shape)}; }
 
 Gpt initial(const Array& key) {
   const Array k = random::split(key, 6);
-  const auto weights = [](const Array& from, const Shape& shape, double scale) { return scale * random::normal(from, shape); };
+  const auto weights = [](const Array& from, const Shape& shape, double scale) {
+    return scale * random::normal(from, shape);
+  };
   const double deep = 0.02 / std::sqrt(2.0 * kLayers);  // what is added to the stream by so many blocks
   return {.tokens = weights(k[0], {kVocabulary, kWidth}, 0.02),
           .positions = weights(k[1], {kContext, kWidth}, 0.02),

@@ -1,5 +1,6 @@
-// A Kalman filter as one scan: the gain by a solve, draws by a Cholesky factor. It checks itself against the golden ratio, to
-// which the variance of a scalar random walk seen through equal noise converges, and its likelihood against differences.
+// A Kalman filter as one scan: the gain by a solve, draws by a Cholesky factor. It checks itself against the golden
+// ratio, to which the variance of a scalar random walk seen through equal noise converges, and its likelihood against
+// differences.
 #include <sheaf/sheaf.h>
 
 #include <cmath>
@@ -32,8 +33,9 @@ Update update(const Model& m, const Belief& before, const Array& z) {
   const Array root = linalg::cholesky(expected);
   const Array whitened = linalg::triangular_solve(root, surprise);
   const double log_2pi = std::log(2 * std::acos(-1.0));
-  const Array log_likelihood = -0.5 * (sum(square(whitened)) + 2 * sum(log(sum(root * eye(z.shape()[0], root.dtype()), {.axes = {1}}))) +
-                                       static_cast<double>(z.shape()[0]) * log_2pi);
+  const Array log_likelihood =
+      -0.5 * (sum(square(whitened)) + 2 * sum(log(sum(root * eye(z.shape()[0], root.dtype()), {.axes = {1}}))) +
+              static_cast<double>(z.shape()[0]) * log_2pi);
   const Array identity = eye(mean.shape()[0], covariance.dtype());
   return {{mean + dot(gain, surprise), dot(identity - dot(gain, m.seen), covariance)}, gain, log_likelihood};
 }
@@ -86,18 +88,20 @@ Array draw(const Model& m, std::int64_t steps) {
   return seen;
 }
 
-/// The filter's likelihood has its largest value near the variance the data was drawn with, and its derivative through the
-/// scan, the solve and the Cholesky factor is that of differences.
+/// The filter's likelihood has its largest value near the variance the data was drawn with, and its derivative through
+/// the scan, the solve and the Cholesky factor is that of differences.
 bool check_likelihood() {
   const Array variance = full({}, 0.5, f64), z = draw(moving(variance), 400);
   const Belief start{zeros({2}, f64), eye(2, f64)};
   const auto likelihood = jit([&](Array v) { return filter(moving(v), start, z).log_likelihood; });
   const double h = 1e-6, slope = jit(grad(likelihood))(variance).item<double>();
-  const double difference = (likelihood(variance + h).item<double>() - likelihood(variance - h).item<double>()) / (2 * h);
+  const double difference =
+      (likelihood(variance + h).item<double>() - likelihood(variance - h).item<double>()) / (2 * h);
   const double at = likelihood(variance).item<double>();
   const bool is_best = at > likelihood(variance * 4).item<double>() && at > likelihood(variance / 4).item<double>();
   return holds(is_best, "the likelihood prefers the true variance", at) &&
-         holds(std::abs(slope - difference) < 1e-5 * (1 + std::abs(difference)), "its derivative is that of differences", slope);
+         holds(std::abs(slope - difference) < 1e-5 * (1 + std::abs(difference)),
+               "its derivative is that of differences", slope);
 }
 
 int main() {

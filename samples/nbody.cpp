@@ -1,6 +1,6 @@
-// Gravity by grad and scan: forces are the gradient of the energy, a leapfrog step is the body of a scan, and the gradient
-// goes through the whole orbit. Checks itself: a circular orbit returns after 2 pi, energy is kept, and the derivative of the
-// end by the start equals finite differences.
+// Gravity by grad and scan: forces are the gradient of the energy, a leapfrog step is the body of a scan, and the
+// gradient goes through the whole orbit. Checks itself: a circular orbit returns after 2 pi, energy is kept, and the
+// derivative of the end by the start equals finite differences.
 #include <sheaf/sheaf.h>
 
 #include <cmath>
@@ -77,13 +77,16 @@ int main(int argc, char** argv) {
       b.position = b.position + x0 * array({{1.0, 0.0}, {0.0, 0.0}}, f64);
       return orbit(b, m, h, steps / 4).end.position(0, 0);
     };
-    const auto at = [&](double x0) { return jit(final_x)(array(std::vector<double>{x0}, Shape{}), mass, dt).item<double>(); };
+    const auto at = [&](double x0) {
+      return jit(final_x)(array(std::vector<double>{x0}, Shape{}), mass, dt).item<double>();
+    };
     const double slope = jit(grad(final_x))(array(std::vector<double>{0.0}, Shape{}), mass, dt).item<double>();
     const double difference = (at(1e-5) - at(-1e-5)) / 2e-5;
 
-    const bool ok = miss < 20.0 / steps / steps * 10 && drift < 1e-3 && std::abs(slope - difference) < 1e-6 * (1 + std::abs(slope));
-    std::printf("orbit misses its start by %.2e, energy drifts by %.2e, d end / d start %.8f (differences %.8f): %s\n", miss, drift,
-                slope, difference, ok ? "ok" : "WRONG");
+    const bool ok =
+        miss < 20.0 / steps / steps * 10 && drift < 1e-3 && std::abs(slope - difference) < 1e-6 * (1 + std::abs(slope));
+    std::printf("orbit misses its start by %.2e, energy drifts by %.2e, d end / d start %.8f (differences %.8f): %s\n",
+                miss, drift, slope, difference, ok ? "ok" : "WRONG");
     return ok ? 0 : 1;
   } catch (const Error& e) {
     std::fprintf(stderr, "%s\n", e.what());

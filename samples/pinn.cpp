@@ -1,6 +1,6 @@
-// A physics-informed network (Raissi et al., 2019): u'' = -pi^2 sin(pi x) on [-1, 1], u(-1) = u(1) = 0, whose solution is
-// sin(pi x). The loss holds the network's second derivative, grad of grad under vmap, and is itself differentiated. Checks the
-// second derivative against differences and the trained network against the solution.
+// A physics-informed network (Raissi et al., 2019): u'' = -pi^2 sin(pi x) on [-1, 1], u(-1) = u(1) = 0, whose solution
+// is sin(pi x). The loss holds the network's second derivative, grad of grad under vmap, and is itself differentiated.
+// Checks the second derivative against differences and the trained network against the solution.
 #include <sheaf/sheaf.h>
 
 #include <cmath>
@@ -15,7 +15,9 @@ struct Net {
   Dense first, second, last;
 };
 
-Array value(const Net& n, const Array& x) { return reshape(n.last(tanh(n.second(tanh(n.first(reshape(x, {1})))))), {}); }
+Array value(const Net& n, const Array& x) {
+  return reshape(n.last(tanh(n.second(tanh(n.first(reshape(x, {1})))))), {});
+}
 
 Array curvature(const Net& n, const Array& x) {
   return grad([&](Array at) { return grad([&](Array z) { return value(n, z); })(at); })(x);
@@ -68,8 +70,8 @@ int main(int argc, char** argv) {
     const Array u = vmap([&](Array x) { return value(s.net, x); })(points);
     const double error = max(abs(u - sin(kPi * points))).item<double>();
     const bool ok = std::abs(exact - difference) < 1e-4 * (1 + std::abs(exact)) && (steps < 3000 || error < 0.02);
-    std::printf("second derivative %.6f (differences %.6f), loss %.2e, largest error of u %.4f: %s\n", exact, difference, last, error,
-                ok ? "ok" : "WRONG");
+    std::printf("second derivative %.6f (differences %.6f), loss %.2e, largest error of u %.4f: %s\n", exact,
+                difference, last, error, ok ? "ok" : "WRONG");
     return ok ? 0 : 1;
   } catch (const Error& e) {
     std::fprintf(stderr, "%s\n", e.what());

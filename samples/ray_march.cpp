@@ -1,5 +1,5 @@
-// Sphere tracing: each pixel's ray goes on while it has not hit, a while_loop under two vmaps; normals are the gradient of
-// the distance. Checks itself against the exact distance to the sphere, and |grad| = 1 (the eikonal equation).
+// Sphere tracing: each pixel's ray goes on while it has not hit, a while_loop under two vmaps; normals are the gradient
+// of the distance. Checks itself against the exact distance to the sphere, and |grad| = 1 (the eikonal equation).
 #include <sheaf/sheaf.h>
 
 #include <cmath>
@@ -50,11 +50,13 @@ int main() {
   try {
     constexpr int width = 64, height = 32;
     const Array xs = linspace(-0.5, 0.5, width, f64), ys = linspace(0.5, -0.5, height, f64);
-    const auto image = jit(vmap([](Array y, Array row) { return vmap(render, {.in = {0, none}})(row, y); }, {.in = {0, none}}));
+    const auto image =
+        jit(vmap([](Array y, Array row) { return vmap(render, {.in = {0, none}})(row, y); }, {.in = {0, none}}));
     const Pixel p = image(ys, xs);
     const std::vector<bool> hit = p.hit.to_vector<bool>();
     const std::vector<double> length = p.length.to_vector<double>(), light = p.light.to_vector<double>(),
-                              slope = p.slope.to_vector<double>(), x = xs.to_vector<double>(), y = ys.to_vector<double>();
+                              slope = p.slope.to_vector<double>(), x = xs.to_vector<double>(),
+                              y = ys.to_vector<double>();
     double worst = 0, worst_slope = 0;
     int hits = 0, wrong = 0;
     for (int i = 0; i < height; ++i) {
@@ -75,7 +77,8 @@ int main() {
       std::puts(line.c_str());
     }
     const bool ok = hits > 300 && wrong == 0 && worst < 1e-6 && worst_slope < 1e-12;
-    std::printf("%d rays hit, distance off by at most %.1e, |grad| by %.1e: %s\n", hits, worst, worst_slope, ok ? "ok" : "WRONG");
+    std::printf("%d rays hit, distance off by at most %.1e, |grad| by %.1e: %s\n", hits, worst, worst_slope,
+                ok ? "ok" : "WRONG");
     return ok ? 0 : 1;
   } catch (const Error& e) {
     std::fprintf(stderr, "%s\n", e.what());

@@ -27,7 +27,9 @@ std::string read(const std::filesystem::path& path) {
   return s.str();
 }
 
-struct Golden { std::string head, passes, input, expected; };
+struct Golden {
+  std::string head, passes, input, expected;
+};
 
 Golden split(const std::string& text) {
   Golden g;

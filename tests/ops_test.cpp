@@ -117,7 +117,8 @@ void check_derivative(const FunctionRef& f, const Literals& x, double tolerance)
   REQUIRE(tangents.size() == plus.size());
   for (std::size_t j = 0; j < plus.size(); ++j) {
     Literal difference(plus[j].type());
-    for (std::int64_t i = 0; i < difference.size(); ++i) difference.set(i, (plus[j].get(i) - minus[j].get(i)) / (2 * h));
+    for (std::int64_t i = 0; i < difference.size(); ++i)
+      difference.set(i, (plus[j].get(i) - minus[j].get(i)) / (2 * h));
     check_close(tangents[j], difference, tolerance);
   }
 
@@ -129,7 +130,8 @@ void check_derivative(const FunctionRef& f, const Literals& x, double tolerance)
   Literals cts;
   for (std::size_t j = 0; j < plus.size(); ++j) {
     Literal ct(plus[j].type());
-    for (std::int64_t i = 0; i < ct.size(); ++i) ct.set(i, std::sin(1.0 + 3.0 * static_cast<double>(i) + static_cast<double>(j)));
+    for (std::int64_t i = 0; i < ct.size(); ++i)
+      ct.set(i, std::sin(1.0 + 3.0 * static_cast<double>(i) + static_cast<double>(j)));
     cts.push_back(ct);
   }
   const Literals gradients = ir::eval(*reverse.backward, concat(residuals, cts));
@@ -199,7 +201,8 @@ Literal stacked(const Sample& s, int k, int dim, std::int64_t size, std::uint64_
 
 }  // namespace
 
-TEST_CASE("every op has a sheet: doc, reference, factors or inference, samples, and a derivative or a reason for none") {
+TEST_CASE(
+    "every op has a sheet: doc, reference, factors or inference, samples, and a derivative or a reason for none") {
   for (Op op : all_ops()) {
     INFO("op: ", std::string(op->name));
     CHECK(find_op(op->name) == op);

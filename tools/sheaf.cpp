@@ -58,8 +58,7 @@ Options parse_options(int argc, char** argv) {
       char* end = nullptr;
       o.seed = std::strtoull(text.c_str(), &end, 10);
       if (text.empty() || *end) throw Error("--seed takes a number, not '" + text + "'");
-    }
-    else if (arg.starts_with("--input=")) o.inputs.push_back(value("--input="));
+    } else if (arg.starts_with("--input=")) o.inputs.push_back(value("--input="));
     else if (arg == "--interpret") o.interpret = true;
     else if (arg == "--locs") o.locs = true;
     else if (arg.starts_with("--")) throw Error("unknown option " + std::string(arg) + "; see sheaf --help");
@@ -105,8 +104,8 @@ int opt(const Options& o) {
 ir::Literals inputs_of(const ir::Function& f, const Options& o) {
   for (const ir::Value p : f.params())
     if (!is_bool(p.dtype()) && !is_int(p.dtype()) && !is_float(p.dtype()))
-      throw TypeError(fmt::format("parameter {} is {}; only bool, integers and floats can be run", p.index(),
-                                  to_string(p.type())));
+      throw TypeError(
+          fmt::format("parameter {} is {}; only bool, integers and floats can be run", p.index(), to_string(p.type())));
   ir::Literals inputs = ir::random_inputs(f, o.seed);
   if (o.inputs.size() > inputs.size())
     throw Error(fmt::format("{} inputs for {} parameters", o.inputs.size(), inputs.size()));
@@ -167,7 +166,8 @@ int run(const Options& o) {
 
 int list_passes() {
   for (const std::span<const passes::Pass> list : {passes::pipeline_passes(), passes::transform_passes()})
-    for (const passes::Pass& p : list) std::printf("%-10s %s\n", std::string(p.name).c_str(), std::string(p.doc).c_str());
+    for (const passes::Pass& p : list)
+      std::printf("%-10s %s\n", std::string(p.name).c_str(), std::string(p.doc).c_str());
   return 0;
 }
 

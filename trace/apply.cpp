@@ -138,9 +138,7 @@ std::vector<Array> apply(std::string_view name, RuleKey key, std::span<const Inp
     std::vector<Array> out;
     for (const ir::Value v : rule(b, values)) out.push_back(r->wrap(v, weak, loc));
     return out;
-  } catch (const RuleError& e) {
-    rethrow(e, name, inputs, loc);
-  }
+  } catch (const RuleError& e) { rethrow(e, name, inputs, loc); }
 }
 
 std::vector<Array> compose(std::string_view name, RuleKey key, std::span<const Operand> operands, Loc own, Body body) {

@@ -77,10 +77,8 @@ Array concrete(runtime::BufferPtr buffer, ir::Type type, bool is_weak, Loc made_
 runtime::BufferPtr number_buffer(Number v, DType dtype, Loc made_at) {
   std::uint64_t bits[3] = {};
   const DType from = v.kind() == Number::Kind::floating ? f64 : v.is_above_i64() ? u64 : i64;
-  if (from == f64)
-    bits[0] = ir::to_bits(f64, v.as_double());
-  else
-    bits[0] = static_cast<std::uint64_t>(v.as_int());
+  if (from == f64) bits[0] = ir::to_bits(f64, v.as_double());
+  else bits[0] = static_cast<std::uint64_t>(v.as_int());
   const std::uint64_t out = from == dtype ? bits[0] : ir::eval_op(ir::ScalarOp::convert, from, dtype, bits);
   auto buffer = runtime::Buffer::from_host(
       runtime::device(0),

@@ -13,7 +13,10 @@
 namespace sheaf {
 namespace {
 
-struct NamedAxis { std::string name; std::int64_t size; };
+struct NamedAxis {
+  std::string name;
+  std::int64_t size;
+};
 
 std::vector<NamedAxis>& axes() {
   thread_local std::vector<NamedAxis> open;
@@ -78,8 +81,8 @@ Array ppermute(Operand x, const std::string& axis, const std::vector<std::pair<s
   ir::ops::Ppermute attrs{.axis = axis};
   for (const auto& [from, to] : pairs) {
     if (from < 0 || from >= size || to < 0 || to >= size)
-      throw ShapeError(loc, fmt::format("ppermute: the pair ({}, {}) is out of range for axis \"{}\" of size {}", from, to,
-                                        axis, size));
+      throw ShapeError(loc, fmt::format("ppermute: the pair ({}, {}) is out of range for axis \"{}\" of size {}", from,
+                                        to, axis, size));
     if (std::find(attrs.targets.begin(), attrs.targets.end(), to) != attrs.targets.end())
       throw ShapeError(loc, fmt::format("ppermute: example {} gets two values", to));
     attrs.sources.push_back(from);
@@ -99,7 +102,8 @@ Array all_to_all(Operand x, const std::string& axis, int split, int concat) {
     throw ShapeError(loc, fmt::format("all_to_all: dim {} must have the size of axis \"{}\", {}{}", split, axis, size,
                                       describe({&named, 1})));
   }
-  return collective("all_to_all", ir::ops::all_to_all, x, ir::ops::AllToAll{.axis = axis, .split = split, .concat = concat});
+  return collective("all_to_all", ir::ops::all_to_all, x,
+                    ir::ops::AllToAll{.axis = axis, .split = split, .concat = concat});
 }
 
 Array axis_index(const std::string& axis, Loc own) {
@@ -110,6 +114,8 @@ Array axis_index(const std::string& axis, Loc own) {
   });
 }
 
-std::int64_t axis_size(const std::string& axis, Loc own) { return size_of_axis(axis, "axis_size", UserLine::or_own(own)); }
+std::int64_t axis_size(const std::string& axis, Loc own) {
+  return size_of_axis(axis, "axis_size", UserLine::or_own(own));
+}
 
 }  // namespace sheaf

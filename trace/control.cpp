@@ -61,8 +61,7 @@ Traced trace_body(const Loop& loop, const FlatCall& body, const std::string& sta
     std::vector<LeafType> next = carry;
     for (std::size_t i = 0; i < carry.size(); ++i) {
       const std::optional<LeafType> both = meet(carry[i], t.results[i]);
-      if (both && (carry[i].is_weak || both->type == carry[i].type))
-        next[i] = carry[i].is_weak ? *both : carry[i];
+      if (both && (carry[i].is_weak || both->type == carry[i].type)) next[i] = carry[i].is_weak ? *both : carry[i];
       else
         wrong += fmt::format("\n  {} enters as {}, leaves as {}: {}", leaf_name(leaving[i], "it"), text(carry[i]),
                              text(t.results[i]), carry_fix(carry[i], t.results[i]));

@@ -80,16 +80,17 @@ int print_slot(const std::string& format) {
   std::lock_guard lock(mutex);
   const auto [it, fresh] = slots.try_emplace(format, -1);
   if (fresh)
-    it->second = ir::add_callback([pieces = pieces_of(format)](std::span<const ir::Literal> in, std::span<ir::Literal>) {
-      print_line(filled(pieces, in));
-      return absl::OkStatus();
-    });
+    it->second =
+        ir::add_callback([pieces = pieces_of(format)](std::span<const ir::Literal> in, std::span<ir::Literal>) {
+          print_line(filled(pieces, in));
+          return absl::OkStatus();
+        });
   return it->second;
 }
 
 // An equation of the current trace, for its effect.
-std::vector<Array> record(Recorder& r, const ir::OpDef& op, std::span<const Array> operands, std::shared_ptr<const void> attrs,
-                          Loc loc) {
+std::vector<Array> record(Recorder& r, const ir::OpDef& op, std::span<const Array> operands,
+                          std::shared_ptr<const void> attrs, Loc loc) {
   ir::Values values;
   for (const Array& x : operands) values.push_back(r.lift(x, loc));
   r.builder().set_loc(loc);
@@ -111,7 +112,8 @@ void check(Operand pred, std::string message, Loc own) {
   }
   Recorder* r = Recorder::current();
   if (r) {
-    record(*r, ir::ops::check, {&x, 1}, std::make_shared<const ir::ops::Check>(ir::ops::Check{std::move(message)}), loc);
+    record(*r, ir::ops::check, {&x, 1}, std::make_shared<const ir::ops::Check>(ir::ops::Check{std::move(message)}),
+           loc);
   } else if (!literal_of(x, loc).get_int(0)) {
     throw RuntimeError(loc, "check failed: " + message);
   }
@@ -129,7 +131,8 @@ void debug_print(std::string format, std::vector<Array> arrays, Loc own) {
   if (r) {
     const int slot = print_slot(format);
     record(*r, ir::ops::callback, arrays,
-           std::make_shared<const ir::ops::CallbackAttrs>(ir::ops::CallbackAttrs{.name = "debug_print", .slot = slot}), loc);
+           std::make_shared<const ir::ops::CallbackAttrs>(ir::ops::CallbackAttrs{.name = "debug_print", .slot = slot}),
+           loc);
     return;
   }
   ir::Literals values;
@@ -179,7 +182,8 @@ std::vector<Array> HostFunction::operator()(const std::vector<Array>& operands, 
     results.emplace_back(type);
   }
   if (Recorder* r = Recorder::current())
-    return record(*r, ir::ops::callback, operands, std::make_shared<const ir::ops::CallbackAttrs>(std::move(attrs)), loc);
+    return record(*r, ir::ops::callback, operands, std::make_shared<const ir::ops::CallbackAttrs>(std::move(attrs)),
+                  loc);
   ir::Literals values;
   for (const Array& x : operands) values.push_back(literal_of(x, loc));
   if (const absl::Status s = ir::run_callback(slot_, 1, values, results); !s.ok())
@@ -223,8 +227,8 @@ class NanSearch final : public ir::EvalObserver {
     Shape index(out.dims().size());
     std::int64_t rest = at;
     for (std::size_t d = index.size(); d-- > 0; rest /= out.dims()[d]) index[d] = rest % out.dims()[d];
-    report_ = fmt::format("{}: {} gives {} at {}", to_string(e.loc), e.op->name, std::isnan(out.get(at)) ? "NaN" : "infinity",
-                          to_string(index));
+    report_ = fmt::format("{}: {} gives {} at {}", to_string(e.loc), e.op->name,
+                          std::isnan(out.get(at)) ? "NaN" : "infinity", to_string(index));
     for (const auto& [loop, t] : loops_)
       report_ += fmt::format(" in step {} of the {} at {}", t, loop->op->name, to_string(loop->loc));
     for (std::size_t k = 0; k < in.size(); ++k) report_ += fmt::format("\n  operand {}: {}", k, range_of(in[k]));

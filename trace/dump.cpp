@@ -31,8 +31,10 @@ void warn_once(const std::string& what) {
 // Whether a file is one that a dump writes. Any other is the user's: SHEAF_DUMP=. and a function named src may meet.
 bool is_ours(const std::string& name) {
   const bool is_numbered = name.size() > 3 && std::isdigit(static_cast<unsigned char>(name[0])) &&
-                           std::isdigit(static_cast<unsigned char>(name[1])) && name[2] == '-' && name.ends_with(".sheaf");
-  return is_numbered || name.starts_with("kernel-") || name == "memory.txt" || name == "steps.txt" || name == "timings.txt";
+                           std::isdigit(static_cast<unsigned char>(name[1])) && name[2] == '-' &&
+                           name.ends_with(".sheaf");
+  return is_numbered || name.starts_with("kernel-") || name == "memory.txt" || name == "steps.txt" ||
+         name == "timings.txt";
 }
 
 void remove_old_dumps(const fs::path& folder) {
@@ -85,7 +87,8 @@ void Dump::plan(const passes::Plan& plan) {
 namespace {
 
 // One line per step, the steps of loops and branches indented under theirs.
-std::string steps_text(const codegen::Program& program, std::span<const codegen::Step> steps, const std::string& indent) {
+std::string steps_text(const codegen::Program& program, std::span<const codegen::Step> steps,
+                       const std::string& indent) {
   std::string text;
   for (const codegen::Step& s : steps) {
     const std::string loc = to_string(s.loc);
@@ -95,7 +98,8 @@ std::string steps_text(const codegen::Program& program, std::span<const codegen:
       if (loop->length >= 0) {
         text += fmt::format("{}scan, {} steps  {}\n", indent, loop->length, loc);
       } else {
-        text += fmt::format("{}while  {}\n", indent, loc) + steps_text(program, loop->condition, indent + "  ") + indent + "do\n";
+        text += fmt::format("{}while  {}\n", indent, loc) + steps_text(program, loop->condition, indent + "  ") +
+                indent + "do\n";
       }
       text += steps_text(program, loop->body, indent + "  ");
     } else if (const auto* check = std::get_if<codegen::Check>(&s.control->what)) {

@@ -1,5 +1,6 @@
-// Einstein's summation: a spec is labels for the dims of each operand, and everything is diagonals, sums and dot_general.
-// Invariant of the work loop: each term's labels are different, and every one is in the result or in another term.
+// Einstein's summation: a spec is labels for the dims of each operand, and everything is diagonals, sums and
+// dot_general. Invariant of the work loop: each term's labels are different, and every one is in the result or in
+// another term.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -115,7 +116,8 @@ class SpecReader {
     for (std::size_t d = 0; d < out.size(); ++d) {
       const auto c = static_cast<char>(out[d]);
       if (position(out, out[d]) != static_cast<std::int64_t>(d)) fail(fmt::format("'{}' is repeated in the result", c));
-      const bool is_known = std::any_of(spec.inputs.begin(), spec.inputs.end(), [&](const Labels& in) { return has(in, out[d]); });
+      const bool is_known =
+          std::any_of(spec.inputs.begin(), spec.inputs.end(), [&](const Labels& in) { return has(in, out[d]); });
       if (!is_known) fail(fmt::format("'{}' is not among the operands", c));
     }
     return out;
@@ -130,7 +132,8 @@ class SpecReader {
         if (label >= kEllipsis && shape[d] == 1) continue;  // stretched
         const auto [it, is_new] = extents.try_emplace(label, shape[d]);
         if (is_new || it->second == shape[d]) continue;
-        if (label >= kEllipsis) fail(fmt::format("extents {} and {} of the ellipsis cannot be broadcast together", it->second, shape[d]));
+        if (label >= kEllipsis)
+          fail(fmt::format("extents {} and {} of the ellipsis cannot be broadcast together", it->second, shape[d]));
         fail(fmt::format("'{}' is {} in one place and {} in another", static_cast<char>(label), it->second, shape[d]));
       }
     }

@@ -87,9 +87,7 @@ void FileReader::expect_end() {
 
 void swap_bytes(std::span<std::byte> bytes, int width) {
   const auto step = static_cast<std::size_t>(width);
-  for (std::size_t at = 0; at + step <= bytes.size(); at += step) {
-    std::ranges::reverse(bytes.subspan(at, step));
-  }
+  for (std::size_t at = 0; at + step <= bytes.size(); at += step) { std::ranges::reverse(bytes.subspan(at, step)); }
 }
 
 }  // namespace sheaf

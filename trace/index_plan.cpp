@@ -46,10 +46,8 @@ std::vector<Index> written_out(std::string_view name, const Array& x, std::span<
   std::vector<Index> full;
   const auto fill = [&] { full.insert(full.end(), static_cast<std::size_t>(x.rank() - named), Index(slice(), loc)); };
   for (const Index& i : index) {
-    if (i.kind == Kind::rest)
-      fill();
-    else
-      full.push_back(i);
+    if (i.kind == Kind::rest) fill();
+    else full.push_back(i);
   }
   if (rests == 0) fill();
   return full;

@@ -45,10 +45,8 @@ ir::Value take_ranges(ir::Builder& b, ir::Value x, const IndexPlan& plan) {
 Shape result_shape(const IndexPlan& plan, const Shape& lists) {
   Shape shape;
   for (const IndexPlan::Result& r : plan.results) {
-    if (r.kind == Kind::lists)
-      shape.insert(shape.end(), lists.begin(), lists.end());
-    else
-      shape.push_back(r.kind == Kind::new_axis ? 1 : plan.dims[r.dim].count);
+    if (r.kind == Kind::lists) shape.insert(shape.end(), lists.begin(), lists.end());
+    else shape.push_back(r.kind == Kind::new_axis ? 1 : plan.dims[r.dim].count);
   }
   return shape;
 }
@@ -93,10 +91,8 @@ Array read_lists(const Array& x, const IndexPlan& plan, const Shape& lists, std:
   }
   std::int64_t position = 0;
   for (const IndexPlan::Result& r : plan.results) {
-    if (r.kind == Kind::lists)
-      position += static_cast<std::int64_t>(lists.size());
-    else if (r.kind == Kind::dim)
-      g.offset_dims.push_back(position++);
+    if (r.kind == Kind::lists) position += static_cast<std::int64_t>(lists.size());
+    else if (r.kind == Kind::dim) g.offset_dims.push_back(position++);
   }
   g.index_dim.push_back(static_cast<std::int64_t>(lists.size()));
   const Array vectors = index_vectors(indices, lists);

@@ -56,10 +56,8 @@ class detail::JitFunction {
 
   const Structure& call(const FlatCall& call, std::vector<Array>& out) {
     const EntryPtr entry = find(call);
-    if (Recorder* r = Recorder::current())
-      stage(*r, *entry, call, out);
-    else
-      execute(*entry, call, out);
+    if (Recorder* r = Recorder::current()) stage(*r, *entry, call, out);
+    else execute(*entry, call, out);
     if (entry->is_reusable) return entry->traced.structure;  // kept alive by entries_
     thread_local EntryPtr last;
     return (last = entry)->traced.structure;
@@ -128,10 +126,8 @@ class detail::JitFunction {
     e->traced = trace_call(call, how, types);
     ++traces_;
     ++all_traces;
-    if (std::find(e->donated.begin(), e->donated.end(), true) == e->donated.end())
-      e->donated.clear();
-    else
-      e->donated.resize(e->traced.function->params().size(), false);
+    if (std::find(e->donated.begin(), e->donated.end(), true) == e->donated.end()) e->donated.clear();
+    else e->donated.resize(e->traced.function->params().size(), false);
     for (const LeafType& r : e->traced.results) e->result_weak.push_back(r.is_weak);
     // What a collective means depends on the vmaps around this call.
     e->is_reusable = !passes::goes_over(*e->traced.function, "");

@@ -1,4 +1,5 @@
-// Linear algebra in NumPy's clothes: shapes are checked and broadcast here, the ops factor, and the rest is composed of them.
+// Linear algebra in NumPy's clothes: shapes are checked and broadcast here, the ops factor, and the rest is composed of
+// them.
 #include "sheaf/linalg.h"
 
 #include <fmt/format.h>
@@ -34,8 +35,8 @@ DType computed_dtype(std::string_view name, const Operand& x) {
   if (t == f32 || t == f64) return t;
   if (is_int(t) || is_bool(t)) return f32;
   const Named named{"operand", x.array()};
-  throw TypeError(UserLine::or_own(x.loc()),
-                  fmt::format("{}: takes f32 or f64, not {}; convert it first{}", name, sheaf::name(t), describe({&named, 1})));
+  throw TypeError(UserLine::or_own(x.loc()), fmt::format("{}: takes f32 or f64, not {}; convert it first{}", name,
+                                                         sheaf::name(t), describe({&named, 1})));
 }
 
 void check_matrix(std::string_view name, const Operand& x) {
@@ -75,7 +76,8 @@ Shape common_batch(std::string_view name, const Operand& a, const Operand& b) {
     const std::int64_t m = i <= lead_a.size() ? lead_a[lead_a.size() - i] : 1;
     const std::int64_t n = i <= lead_b.size() ? lead_b[lead_b.size() - i] : 1;
     if (m != n && m != 1 && n != 1)
-      throw_pair(name, fmt::format("batch dims {} and {} cannot be broadcast together", to_string(lead_a), to_string(lead_b)),
+      throw_pair(name,
+                 fmt::format("batch dims {} and {} cannot be broadcast together", to_string(lead_a), to_string(lead_b)),
                  a, b);
     lead[lead.size() - i] = m == 1 ? n : m;
   }
@@ -161,13 +163,15 @@ ir::Value inverse_permutation(ir::Value permutation) {
   ir::Builder& b = permutation.builder();
   const int last = permutation.rank() - 1;
   const ir::Value position = b.emit(ops::iota, {}, ops::Iota{.shape = permutation.dims(), .dim = {last}, .dtype = i32});
-  return b.emit_all(&ops::sort, {permutation, position}, std::make_shared<const ops::Sort>(ops::Sort{.dim = {last}}))[1];
+  return b.emit_all(&ops::sort, {permutation, position},
+                    std::make_shared<const ops::Sort>(ops::Sort{.dim = {last}}))[1];
 }
 
 // Operands: a, its factors and permutation, b.
 ir::Value product(const Values& in) { return ops::matmul(in[0], in[3]); }
 ir::Value solution(const Values& in) {
-  const ir::Value y = ops::solve_triangular(in[1], ops::permuted_rows(in[3], in[2]), {.lower = true, .unit_diagonal = true});
+  const ir::Value y =
+      ops::solve_triangular(in[1], ops::permuted_rows(in[3], in[2]), {.lower = true, .unit_diagonal = true});
   return ops::solve_triangular(in[1], y, {.lower = false});
 }
 ir::Value transposed_solution(const Values& in) {
@@ -190,8 +194,9 @@ Values solve_by_lu(ir::Builder& b, const Values& in) {
 }  // namespace
 
 Array solve(Operand a, Operand b) {
-  return solved("solve", RuleKey(), a, b,
-                [](const Array& matrix, const Array& rhs) { return apply1("solve", RuleKey(), {matrix, rhs}, {}, solve_by_lu); });
+  return solved("solve", RuleKey(), a, b, [](const Array& matrix, const Array& rhs) {
+    return apply1("solve", RuleKey(), {matrix, rhs}, {}, solve_by_lu);
+  });
 }
 
 Array inv(Operand x) {
@@ -205,7 +210,9 @@ Array inv(Operand x) {
 namespace {
 
 /// sign: -1 for each row that was swapped with another, times that of each element of U's diagonal.
-struct Diagonal { Array elements, parity; };
+struct Diagonal {
+  Array elements, parity;
+};
 Diagonal eliminated(const Array& x) {
   const Lu f = lu(x);
   const Shape shape = x.shape();
@@ -247,15 +254,16 @@ Array pinv_by_svd(const Array& a, double cutoff) {
   return matmul(swap_last(f.vt) * expand_dims(inverse, {-2}), swap_last(f.u));
 }
 
-/// With P the pseudoinverse: dP = -P dA P + P P^T dA^T (I - A P) + (I - P A) dA^T P^T P (Golub and Pereyra, 1973), which
-/// asks for no gaps between singular values. `exact` derivatives are taken so, those beyond through the svd.
+/// With P the pseudoinverse: dP = -P dA P + P P^T dA^T (I - A P) + (I - P A) dA^T P^T P (Golub and Pereyra, 1973),
+/// which asks for no gaps between singular values. `exact` derivatives are taken so, those beyond through the svd.
 Array pinv_of(const Array& a, double cutoff, int exact) {
   if (exact == 0) return pinv_by_svd(a, cutoff);
   const auto value = [=](Array x) { return pinv_by_svd(x, cutoff); };
   const auto rule = [=](Array x, Array dx) {
     const Array p = pinv_of(x, cutoff, exact - 1), pt = swap_last(p), dxt = swap_last(dx);
     const Array left = matmul(matmul(p, pt), dxt), right = matmul(dxt, matmul(pt, p));
-    return std::pair{p, left - matmul(matmul(left, x), p) + right - matmul(p, matmul(x, right)) - matmul(matmul(p, dx), p)};
+    return std::pair{
+        p, left - matmul(matmul(left, x), p) + right - matmul(p, matmul(x, right)) - matmul(matmul(p, dx), p)};
   };
   return custom_jvp(value, rule)(a);
 }
@@ -267,7 +275,8 @@ Array pinv(Operand x, std::optional<double> cutoff) {
   const DType dtype = computed_dtype("pinv", x);
   const Shape shape = x.shape();
   const double epsilon = dtype == f64 ? 0x1p-52 : 0x1p-23;
-  const double limit = cutoff.value_or(10 * epsilon * static_cast<double>(std::max(shape[shape.size() - 2], shape.back())));
+  const double limit =
+      cutoff.value_or(10 * epsilon * static_cast<double>(std::max(shape[shape.size() - 2], shape.back())));
   return compose1("pinv", RuleKey().add(limit), {x}, x.loc(),
                   [&](std::span<const Array> in) { return pinv_of(convert(in[0], dtype), limit, 2); });
 }
@@ -277,7 +286,8 @@ Array lstsq(Operand a, Operand b, std::optional<double> cutoff) {
   const std::int64_t rows = a.shape()[a.rank() - 2];
   if (b.rank() == 0) throw_pair("lstsq", "the right-hand side must be a vector or matrices", a, b);
   const std::int64_t have = b.rank() == 1 ? b.shape()[0] : b.shape()[b.rank() - 2];
-  if (have != rows) throw_pair("lstsq", fmt::format("a matrix of {} rows and a right-hand side of {}", rows, have), a, b);
+  if (have != rows)
+    throw_pair("lstsq", fmt::format("a matrix of {} rows and a right-hand side of {}", rows, have), a, b);
   return matmul(pinv(a, cutoff), b);
 }
 
@@ -334,7 +344,10 @@ Array norm(Operand x, const NormOptions& options) {
     throw_matrix("norm", fmt::format("takes one axis, of vectors, or two, of matrices, not {}", axes.size()), x);
   const DType dtype = is_differentiable(x.dtype()) ? x.dtype() : f32;
   RuleKey key;
-  key.add(static_cast<std::int64_t>(options.kind)).add(axes).add(std::int64_t{options.keepdims}).add(std::int64_t{is_flat});
+  key.add(static_cast<std::int64_t>(options.kind))
+      .add(axes)
+      .add(std::int64_t{options.keepdims})
+      .add(std::int64_t{is_flat});
   return compose1("norm", std::move(key), {x}, x.loc(), [&](std::span<const Array> in) {
     const Array v = convert(in[0], dtype);
     Array r;

@@ -122,7 +122,8 @@ Array Convolution::operator()(Operand x, const Conv& options) const {
   return conv(x, W, options) + b;
 }
 
-Convolution convolution(const Array& key, const Shape& window, std::int64_t in, std::int64_t out, DType dtype, Loc loc) {
+Convolution convolution(const Array& key, const Shape& window, std::int64_t in, std::int64_t out, DType dtype,
+                        Loc loc) {
   Shape shape = window;
   shape.insert(shape.end(), {in, out});
   return {glorot_uniform(key, shape, dtype, loc), zeros({out}, dtype, loc)};

@@ -107,12 +107,9 @@ class Printer {
       if (!std::exchange(is_first, false)) {
         out_ += d + 1 == rank ? " " : "\n" + std::string(rank - d - 2, '\n') + std::string(d + 1, ' ');
       }
-      if (i < 0)
-        out_ += "...";
-      else if (d + 1 == rank)
-        out_ += fmt::format("{:>{}}", element(offset + i * strides_[d]), width_);
-      else
-        list(d + 1, offset + i * strides_[d]);
+      if (i < 0) out_ += "...";
+      else if (d + 1 == rank) out_ += fmt::format("{:>{}}", element(offset + i * strides_[d]), width_);
+      else list(d + 1, offset + i * strides_[d]);
     }
     out_ += "]";
   }

@@ -127,7 +127,9 @@ Array stddev(Operand x, const Moments& o) {
 }
 
 Array cumsum(Operand x, const Cumulative& o) { return cumulative("cumsum", Running::sum, x, countable(x.dtype()), o); }
-Array cumprod(Operand x, const Cumulative& o) { return cumulative("cumprod", Running::prod, x, countable(x.dtype()), o); }
+Array cumprod(Operand x, const Cumulative& o) {
+  return cumulative("cumprod", Running::prod, x, countable(x.dtype()), o);
+}
 Array cummax(Operand x, const Cumulative& o) { return cumulative("cummax", Running::max, x, x.dtype(), o); }
 Array cummin(Operand x, const Cumulative& o) { return cumulative("cummin", Running::min, x, x.dtype(), o); }
 Array cumlogsumexp(Operand x, const Cumulative& o) {
@@ -139,12 +141,13 @@ Array linear_recurrence(Operand a, Operand b, const Cumulative& o) {
   const Shape shape = broadcast_shapes("linear_recurrence", both, a.loc());
   const int dim = checked_axis("linear_recurrence", a.rank() >= b.rank() ? a : b, o.axis, a.loc());
   const DType dtype = floating(promote(both).dtype);
-  return apply1("linear_recurrence", RuleKey().add(std::int64_t{dim}).add(std::int64_t{o.reverse}),
-                {Input(a, dtype), Input(b, dtype)}, a.loc(), [&](ir::Builder& builder, const ir::Values& in) {
-                  return ir::Values{emit1(builder, ir::ops::recurrence,
-                                          {broadcast_value(builder, in[0], shape), broadcast_value(builder, in[1], shape)},
-                                          ir::ops::Recurrence{.dim = {dim}, .reverse = o.reverse})};
-                });
+  return apply1(
+      "linear_recurrence", RuleKey().add(std::int64_t{dim}).add(std::int64_t{o.reverse}),
+      {Input(a, dtype), Input(b, dtype)}, a.loc(), [&](ir::Builder& builder, const ir::Values& in) {
+        return ir::Values{emit1(builder, ir::ops::recurrence,
+                                {broadcast_value(builder, in[0], shape), broadcast_value(builder, in[1], shape)},
+                                ir::ops::Recurrence{.dim = {dim}, .reverse = o.reverse})};
+      });
 }
 
 bool all_equal(Operand x, Operand y) {

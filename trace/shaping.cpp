@@ -36,13 +36,11 @@ Array reshape(Operand x, const Shape& shape) {
   std::int64_t known = 1;
   auto open = full.end();
   for (auto d = full.begin(); d != full.end(); ++d) {
-    if (*d == -1 && open == full.end())
-      open = d;
+    if (*d == -1 && open == full.end()) open = d;
     else if (*d < 0)
       throw_shape("reshape", fmt::format("the shape {} may have one -1 and no other negative extent", to_string(shape)),
                   x);
-    else
-      known *= *d;
+    else known *= *d;
   }
   if (open != full.end()) {
     if (known == 0 || size % known != 0)

@@ -18,7 +18,8 @@ using List = std::vector<std::int64_t>;
 using ir::ops::Slide;
 using ir::ops::Slides;
 
-[[noreturn]] void fail(std::string_view name, const std::string& what, const Operand& x, const Operand* kernel = nullptr) {
+[[noreturn]] void fail(std::string_view name, const std::string& what, const Operand& x,
+                       const Operand* kernel = nullptr) {
   std::vector<Named> named{{kernel ? "lhs" : "operand", x.array()}};
   if (kernel) named.push_back({"rhs", kernel->array()});
   throw ShapeError(UserLine::or_own(x.loc()), fmt::format("{}: {}{}", name, what, describe(named)));
@@ -47,9 +48,10 @@ std::string checked_layout(std::string_view name, const std::string& given, char
   const bool repeats = std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end();
   const auto has = [&](char c) { return given.find(c) != std::string::npos; };
   if (repeats || !has(one) || !has(other))
-    fail(name,
-         fmt::format("the layout \"{}\" must name {} and {} once, and spatial dims by other letters", given, one, other), x,
-         kernel);
+    fail(
+        name,
+        fmt::format("the layout \"{}\" must name {} and {} once, and spatial dims by other letters", given, one, other),
+        x, kernel);
   if (static_cast<int>(given.size()) != rank)
     fail(name, fmt::format("the layout \"{}\" names {} dims, not {}", given, given.size(), rank), x, kernel);
   return given;
@@ -76,12 +78,12 @@ List dims_of(std::string_view name, const std::string& layout, const std::string
 
 // ---- windows ----
 
-std::int64_t checked_entry(std::string_view name, std::string_view field, const List& list, std::size_t i, std::size_t count,
-                           const Operand& x, const Operand* kernel) {
+std::int64_t checked_entry(std::string_view name, std::string_view field, const List& list, std::size_t i,
+                           std::size_t count, const Operand& x, const Operand* kernel) {
   if (list.empty()) return 1;
   if (list.size() != count)
-    fail(name, fmt::format("{} {} must have {} entries, one for each dim of the window", field, to_string(list), count), x,
-         kernel);
+    fail(name, fmt::format("{} {} must have {} entries, one for each dim of the window", field, to_string(list), count),
+         x, kernel);
   if (list[i] < 1) fail(name, fmt::format("{} {} must be at least 1", field, to_string(list)), x, kernel);
   return list[i];
 }
@@ -94,7 +96,8 @@ void pad_same(Slide& s) {
   s.high = total - s.low;
 }
 
-void set_padding(std::string_view name, const Padding& padding, Slides& slides, const Operand& x, const Operand* kernel) {
+void set_padding(std::string_view name, const Padding& padding, Slides& slides, const Operand& x,
+                 const Operand* kernel) {
   if (padding.name == "VALID") return;
   if (padding.name == "SAME") {
     std::for_each(slides.begin(), slides.end(), pad_same);
@@ -103,8 +106,10 @@ void set_padding(std::string_view name, const Padding& padding, Slides& slides, 
   if (!padding.name.empty())
     fail(name, fmt::format("the padding \"{}\" is none of \"SAME\", \"VALID\" and widths", padding.name), x, kernel);
   if (padding.widths.size() != slides.size())
-    fail(name, fmt::format("{} widths of padding must be {}, one for each dim of the window", padding.widths.size(),
-                           slides.size()), x, kernel);
+    fail(name,
+         fmt::format("{} widths of padding must be {}, one for each dim of the window", padding.widths.size(),
+                     slides.size()),
+         x, kernel);
   for (std::size_t i = 0; i < slides.size(); ++i) {
     slides[i].low = padding.widths[i].first;
     slides[i].high = padding.widths[i].second;
@@ -113,7 +118,8 @@ void set_padding(std::string_view name, const Padding& padding, Slides& slides, 
 
 RuleKey& add(RuleKey& key, const Slides& slides) {
   for (const Slide& s : slides)
-    for (std::int64_t v : {std::int64_t{s.dim}, s.size, s.stride, s.low, s.high, s.base_dilation, s.dilation}) key.add(v);
+    for (std::int64_t v : {std::int64_t{s.dim}, s.size, s.stride, s.low, s.high, s.base_dilation, s.dilation})
+      key.add(v);
   return key;
 }
 
@@ -121,8 +127,13 @@ Array reduce_windows(std::string_view name, ir::ReduceKind kind, const Operand& 
   RuleKey key;
   return apply1(name, add(key, slides), {Input(x, dtype)}, x.loc(), [&](ir::Builder& b, const ir::Values& in) {
     const List ones(in[0].rank(), 1), zeros(in[0].rank(), 0);
-    ir::ops::ReduceWindow a{.kind = kind, .window = ones, .strides = ones, .low = zeros, .high = zeros,
-                            .base_dilation = ones, .window_dilation = ones};
+    ir::ops::ReduceWindow a{.kind = kind,
+                            .window = ones,
+                            .strides = ones,
+                            .low = zeros,
+                            .high = zeros,
+                            .base_dilation = ones,
+                            .window_dilation = ones};
     for (const Slide& s : slides) {
       a.window[s.dim] = s.size;
       a.strides[s.dim] = s.stride;
@@ -142,8 +153,11 @@ Array window_reduce(std::string_view name, ir::ReduceKind kind, const Operand& x
     const auto entry = [&](std::string_view field, const List& list) {
       return checked_entry(name, field, list, d, shape.size(), x, nullptr);
     };
-    slides.push_back({.dim = static_cast<int>(d), .extent = shape[d], .size = entry("window", o.window),
-                      .stride = entry("strides", o.strides), .base_dilation = entry("base_dilation", o.base_dilation),
+    slides.push_back({.dim = static_cast<int>(d),
+                      .extent = shape[d],
+                      .size = entry("window", o.window),
+                      .stride = entry("strides", o.strides),
+                      .base_dilation = entry("base_dilation", o.base_dilation),
                       .dilation = entry("dilation", o.dilation)});
   }
   set_padding(name, o.padding, slides, x, nullptr);
@@ -156,7 +170,8 @@ Slides pool_slides(std::string_view name, const Operand& x, const Pool& o) {
   const List strides = o.strides.empty() ? o.window : o.strides;
   Slides slides;
   for (std::size_t i = 0; i < dims.size(); ++i)
-    slides.push_back({.dim = static_cast<int>(dims[i]), .extent = x.shape()[dims[i]],
+    slides.push_back({.dim = static_cast<int>(dims[i]),
+                      .extent = x.shape()[dims[i]],
                       .size = checked_entry(name, "window", o.window, i, dims.size(), x, nullptr),
                       .stride = checked_entry(name, "strides", strides, i, dims.size(), x, nullptr)});
   set_padding(name, o.padding, slides, x, nullptr);
@@ -170,21 +185,29 @@ ir::ops::Conv conv_attrs(const Operand& x, const Operand& kernel, const Conv& o)
   const std::string output =
       checked_layout(name, o.output.empty() ? input : o.output, 'N', 'C', false, x, &kernel, x.rank());
   if (input.size() != weights.size())
-    fail(name, fmt::format("the kernel must have as many dims as the input, {}, not {}", input.size(), weights.size()), x,
-         &kernel);
+    fail(name, fmt::format("the kernel must have as many dims as the input, {}, not {}", input.size(), weights.size()),
+         x, &kernel);
   const std::string spatial = without(input, 'N', 'C');
-  ir::ops::Conv a{.lhs_batch = {dim_of(input, 'N')}, .lhs_feature = {dim_of(input, 'C')},
-                  .lhs_spatial = dims_of(name, input, spatial, x, &kernel), .rhs_feature = {dim_of(weights, 'I')},
-                  .rhs_spatial = dims_of(name, weights, spatial, x, &kernel), .rhs_output = {dim_of(weights, 'O')},
-                  .out_batch = {dim_of(output, 'N')}, .out_spatial = dims_of(name, output, spatial, x, &kernel),
-                  .out_feature = {dim_of(output, 'C')}, .groups = o.groups, .batch_groups = o.batch_groups};
+  ir::ops::Conv a{.lhs_batch = {dim_of(input, 'N')},
+                  .lhs_feature = {dim_of(input, 'C')},
+                  .lhs_spatial = dims_of(name, input, spatial, x, &kernel),
+                  .rhs_feature = {dim_of(weights, 'I')},
+                  .rhs_spatial = dims_of(name, weights, spatial, x, &kernel),
+                  .rhs_output = {dim_of(weights, 'O')},
+                  .out_batch = {dim_of(output, 'N')},
+                  .out_spatial = dims_of(name, output, spatial, x, &kernel),
+                  .out_feature = {dim_of(output, 'C')},
+                  .groups = o.groups,
+                  .batch_groups = o.batch_groups};
   Slides slides;
   for (std::size_t i = 0; i < spatial.size(); ++i) {
     const auto entry = [&](std::string_view field, const List& list) {
       return checked_entry(name, field, list, i, spatial.size(), x, &kernel);
     };
-    slides.push_back({.dim = static_cast<int>(a.lhs_spatial[i]), .extent = x.shape()[a.lhs_spatial[i]],
-                      .size = kernel.shape()[a.rhs_spatial[i]], .stride = entry("strides", o.strides),
+    slides.push_back({.dim = static_cast<int>(a.lhs_spatial[i]),
+                      .extent = x.shape()[a.lhs_spatial[i]],
+                      .size = kernel.shape()[a.rhs_spatial[i]],
+                      .stride = entry("strides", o.strides),
                       .base_dilation = entry("input_dilation", o.input_dilation),
                       .dilation = entry("kernel_dilation", o.kernel_dilation)});
   }

@@ -64,7 +64,8 @@ class TrafficScan {
       const Atom& a = pool_.atom(t.atom);
       const bool is_lane = a.kind == Atom::Kind::axis && a.id == vector_axis && t.coefficient == 1;
       has_axis |= is_lane;
-      is_own &= is_lane || (t.coefficient % threads_ == 0 && (a.operand.node < 0 || !pool_.depends_on(a.operand, vector_axis)));
+      is_own &= is_lane ||
+                (t.coefficient % threads_ == 0 && (a.operand.node < 0 || !pool_.depends_on(a.operand, vector_axis)));
     }
     traffic_[buffer].is_private &= is_own && has_axis;
   }
@@ -77,7 +78,10 @@ class TrafficScan {
 class PhasePrinter {
  public:
   PhasePrinter(const kir::Kernel& kernel, const kir::Phase& phase, std::string entry)
-      : kernel_(kernel), phase_(phase), entry_(std::move(entry)), traffic_(kernel.params.size() + phase.scratch.size()) {
+      : kernel_(kernel),
+        phase_(phase),
+        entry_(std::move(entry)),
+        traffic_(kernel.params.size() + phase.scratch.size()) {
     // Lanes of a reduction are threads, so a block that holds any has exactly as many.
     const bool has_lanes = std::any_of(phase.locals.begin(), phase.locals.end(),
                                        [](const kir::Local& l) { return l.lanes == kir::kLanes; });
@@ -97,12 +101,14 @@ class PhasePrinter {
     }
     for (std::size_t i = 0; i < phase_.scratch.size(); ++i) {
       const kir::Scratch& s = phase_.scratch[i];
-      shared += fmt::format("  __shared__ {} p{}[{}];\n", cuda_memory_type(s.dtype), kernel_.params.size() + i, s.count);
+      shared +=
+          fmt::format("  __shared__ {} p{}[{}];\n", cuda_memory_type(s.dtype), kernel_.params.size() + i, s.count);
       shared_bytes_ += s.count * size_bytes(s.dtype);
     }
     shared += lane_arrays_;
-    return fmt::format("extern \"C\" __global__ void __launch_bounds__({}) {}({}) {{\n{}  const {} a0 = blockIdx.x;\n{}}}\n",
-                       threads_, entry_, params, shared, index_type(), body_);
+    return fmt::format(
+        "extern \"C\" __global__ void __launch_bounds__({}) {}({}) {{\n{}  const {} a0 = blockIdx.x;\n{}}}\n", threads_,
+        entry_, params, shared, index_type(), body_);
   }
 
   CudaLaunch launch() const { return {entry_, phase_.axes[0].extent, threads_, shared_bytes_}; }
@@ -200,7 +206,9 @@ class PhasePrinter {
     return fmt::format("v{} ? {} : {}", l.mask, element, l.other < 0 ? cuda_constant(t, 0) : value(l.other));
   }
   std::string expression(DType, const kir::Get& g) { return fmt::format("l{}", g.local); }
-  std::string expression(DType t, const kir::IndexValue& i) { return fmt::format("({})({})", cuda_type(t), index(i.index)); }
+  std::string expression(DType t, const kir::IndexValue& i) {
+    return fmt::format("({})({})", cuda_type(t), index(i.index));
+  }
   std::string expression(DType, const kir::InRange& r) {
     const std::string i = index(r.index);
     return fmt::format("{} <= {} && {} < {}", r.lo, i, i, r.hi);
@@ -218,7 +226,8 @@ class PhasePrinter {
 
   void statement(const kir::Let& s) {
     const DType t = phase_.values[s.value];
-    line("const {} v{} = {};", cuda_type(t), s.value, std::visit([&](const auto& e) { return expression(t, e); }, s.expr));
+    line("const {} v{} = {};", cuda_type(t), s.value,
+         std::visit([&](const auto& e) { return expression(t, e); }, s.expr));
   }
   void statement(const kir::Assign& s) { line("l{} = v{};", s.local, s.value); }
 
@@ -226,7 +235,8 @@ class PhasePrinter {
     const bool meets = !in_vector_ && traffic_[s.buffer].is_communicated();
     if (meets) line("__syncthreads();");
     std::string guard;
-    if (!in_vector_) guard = s.mask < 0 ? "if (threadIdx.x == 0) " : fmt::format("if (threadIdx.x == 0 && v{}) ", s.mask);
+    if (!in_vector_)
+      guard = s.mask < 0 ? "if (threadIdx.x == 0) " : fmt::format("if (threadIdx.x == 0 && v{}) ", s.mask);
     else if (s.mask >= 0) guard = fmt::format("if (v{}) ", s.mask);
     line("{}p{}[{}] = v{};", guard, s.buffer, index(s.index), s.value);
     if (meets) line("__syncthreads();");
@@ -350,8 +360,8 @@ absl::StatusOr<CudaText> emit_cuda(const kir::Kernel& kernel, const std::string&
     functions += printer.print();
     out.launches.push_back(printer.launch());
     if (out.launches.back().shared_bytes > kSharedBytes) {
-      return absl::UnimplementedError(fmt::format("{}, phase {}: {} bytes of scratch, a block shares {}", kernel.name, i,
-                                                  out.launches.back().shared_bytes, kSharedBytes));
+      return absl::UnimplementedError(fmt::format("{}, phase {}: {} bytes of scratch, a block shares {}", kernel.name,
+                                                  i, out.launches.back().shared_bytes, kSharedBytes));
     }
   }
   out.text = cuda_prelude_for(functions) + functions;

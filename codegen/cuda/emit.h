@@ -11,14 +11,14 @@
 namespace sheaf::codegen {
 
 struct CudaLaunch {
-  std::string entry;         // extern "C" __global__ void entry(params...)
+  std::string entry;  // extern "C" __global__ void entry(params...)
   std::int64_t blocks = 1;
   int threads = 1;
   std::int64_t shared_bytes = 0;
 };
 
 struct CudaText {
-  std::string text;          // the prelude's pieces in use, then one function per phase
+  std::string text;  // the prelude's pieces in use, then one function per phase
   std::vector<CudaLaunch> launches;
 };
 

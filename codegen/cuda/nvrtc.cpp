@@ -74,8 +74,8 @@ absl::StatusOr<std::vector<std::byte>> Nvrtc::compile(const std::string& text, c
     return absl::InternalError("nvrtcCreateProgram failed");
   }
   const std::string arch_option = "--gpu-architecture=" + architecture;
-  const char* options[] = {arch_option.c_str(), "--std=c++17", "--fmad=false", "--ftz=false", "--prec-div=true",
-                           "--prec-sqrt=true", "--minimal"};
+  const char* options[] = {arch_option.c_str(), "--std=c++17",      "--fmad=false", "--ftz=false",
+                           "--prec-div=true",   "--prec-sqrt=true", "--minimal"};
   const int result = f_.compile(program, static_cast<int>(std::size(options)), options);
   absl::StatusOr<std::vector<std::byte>> code = absl::InternalError(name + ": no machine code");
   std::size_t size = 0;

@@ -12,8 +12,8 @@ namespace sheaf::codegen {
 
 class Nvrtc {
  public:
-  /// The library SHEAF_LIBNVRTC names, else the first of the usual names and places. Unavailable, with the places tried,
-  /// where there is none.
+  /// The library SHEAF_LIBNVRTC names, else the first of the usual names and places. Unavailable, with the places
+  /// tried, where there is none.
   static absl::StatusOr<const Nvrtc*> load();
 
   int major() const { return major_; }

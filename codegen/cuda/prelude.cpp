@@ -104,10 +104,11 @@ std::string convert(DType from, DType to, const std::string& a) {
   if (is_bool(to)) return fmt::format("(({}) != 0)", a);
   if (is_half(to)) {
     // Through f32: exact from narrow integers; to odd from anything wider.
-    const std::string f = from == DType::f32                     ? a
-                          : from == DType::f64 || size_bytes(from) == 4 ? fmt::format("sf_double_to_odd((double)({}))", a)
-                          : size_bytes(from) == 8                       ? fmt::format("sf_long_to_odd({})", a)
-                                                                        : fmt::format("(float)({})", a);
+    const std::string f = from == DType::f32 ? a
+                          : from == DType::f64 || size_bytes(from) == 4
+                              ? fmt::format("sf_double_to_odd((double)({}))", a)
+                          : size_bytes(from) == 8 ? fmt::format("sf_long_to_odd({})", a)
+                                                  : fmt::format("(float)({})", a);
     return fmt::format("{}({})", to == DType::f16 ? "sf_float_to_f16" : "sf_float_to_bf16", f);
   }
   if (is_float(from) && is_int(to)) return float_to_int(from, to, a);
@@ -157,7 +158,8 @@ std::string int_op(ScalarOp op, DType t, const std::string in[3]) {
     case ScalarOp::rem: return call(is_signed ? "sf_rem_signed" : "sf_rem_unsigned", {in, 2});
     case ScalarOp::neg: return fmt::format("({})(0ull - (sf_u64)({}))", cuda_type(t), in[0]);
     case ScalarOp::abs:
-      return is_signed ? fmt::format("({} < 0 ? ({})(0ull - (sf_u64)({})) : {})", in[0], cuda_type(t), in[0], in[0]) : in[0];
+      return is_signed ? fmt::format("({} < 0 ? ({})(0ull - (sf_u64)({})) : {})", in[0], cuda_type(t), in[0], in[0])
+                       : in[0];
     case ScalarOp::not_: return fmt::format("({})(~{})", cuda_type(t), in[0]);
     case ScalarOp::shl:
     case ScalarOp::shr_arith:
@@ -165,9 +167,11 @@ std::string int_op(ScalarOp op, DType t, const std::string in[3]) {
     case ScalarOp::mul_hi: return call(size_bytes(t) == 8 ? "__umul64hi" : "__umulhi", {in, 2});
     case ScalarOp::clz:
       if (size_bytes(t) == 8) return fmt::format("({})__clzll((sf_i64)({}))", cuda_type(t), in[0]);
-      return fmt::format("({})(__clz((int)(sf_u{})({})) - {})", cuda_type(t), 8 * size_bytes(t), in[0], 32 - 8 * size_bytes(t));
+      return fmt::format("({})(__clz((int)(sf_u{})({})) - {})", cuda_type(t), 8 * size_bytes(t), in[0],
+                         32 - 8 * size_bytes(t));
     case ScalarOp::popcount:
-      return fmt::format("({}){}((sf_u{})({}))", cuda_type(t), size_bytes(t) == 8 ? "__popcll" : "__popc", 8 * size_bytes(t), in[0]);
+      return fmt::format("({}){}((sf_u{})({}))", cuda_type(t), size_bytes(t) == 8 ? "__popcll" : "__popc",
+                         8 * size_bytes(t), in[0]);
     default: SHEAF_CHECK(false, std::string(name(op)) + " of integers"); return "";
   }
 }
@@ -181,13 +185,19 @@ std::string_view cuda_type(DType t) {
     case DType::i16: return "sf_i16";
     case DType::i32: return "sf_i32";
     case DType::i64: return "sf_i64";
-    case DType::u8: case DType::f8e4m3: case DType::f8e5m2: return "sf_u8";
-    case DType::u16: case DType::f16: case DType::bf16: return "sf_u16";
+    case DType::u8:
+    case DType::f8e4m3:
+    case DType::f8e5m2: return "sf_u8";
+    case DType::u16:
+    case DType::f16:
+    case DType::bf16: return "sf_u16";
     case DType::u32: return "sf_u32";
     case DType::u64: return "sf_u64";
     case DType::f32: return "float";
     case DType::f64: return "double";
-    case DType::c64: case DType::c128: case DType::token: break;
+    case DType::c64:
+    case DType::c128:
+    case DType::token: break;
   }
   SHEAF_CHECK(false, std::string(name(t)));
   return "";

@@ -113,9 +113,9 @@ std::optional<std::uint64_t> PhaseBuilder::constant_bits(ValueId value) const {
 }
 
 ValueId PhaseBuilder::constant(DType dtype, std::uint64_t bits) {
-  const ValueId id = pure(0, {.kind = constant_key, .dtype = dtype, .in = {-1, -1, -1},
-                              .a = static_cast<std::int64_t>(bits), .b = 0},
-                          Constant{bits});
+  const ValueId id =
+      pure(0, {.kind = constant_key, .dtype = dtype, .in = {-1, -1, -1}, .a = static_cast<std::int64_t>(bits), .b = 0},
+           Constant{bits});
   constants_[id] = bits;
   return id;
 }
@@ -147,7 +147,8 @@ ValueId PhaseBuilder::op(ir::ScalarOp op, ValueId a, ValueId b, ValueId c) {
     if (b == c) return b;
     const DType t = dtype(b), bits = size_bytes(t) == 2 ? DType::u16 : DType::u8;
     if (t == DType::f16 || t == DType::bf16 || t == DType::f8e4m3 || t == DType::f8e5m2) {
-      return this->bitcast(this->op(op, a, this->bitcast(b, bits), this->bitcast(c, bits)), t);  // no op computes in these types
+      return this->bitcast(this->op(op, a, this->bitcast(b, bits), this->bitcast(c, bits)),
+                           t);  // no op computes in these types
     }
     return scalar(op, t, t, {a, b, c});
   }
@@ -184,8 +185,9 @@ ValueId PhaseBuilder::index_value(Index index, DType dtype) {
   const Range r = indices().range(index);
   const bool is_narrow = r.lo >= INT32_MIN && r.hi <= INT32_MAX;
   const DType own = dtype != DType::i64 && is_narrow ? DType::i32 : DType::i64;
-  const ValueId raw = pure(level_of(index), {.kind = index_key, .dtype = own, .in = {-1, -1, -1}, .a = index.node, .b = 0},
-                           IndexValue{index});
+  const ValueId raw =
+      pure(level_of(index), {.kind = index_key, .dtype = own, .in = {-1, -1, -1}, .a = index.node, .b = 0},
+           IndexValue{index});
   return convert(raw, dtype);
 }
 

@@ -1,5 +1,6 @@
 // The one order of a phase's values. Templates make values in the order their C++ happens to be evaluated in, and
-// compilers evaluate the arguments of a call in different orders; the text of a kernel, and so its key, must not show it.
+// compilers evaluate the arguments of a call in different orders; the text of a kernel, and so its key, must not show
+// it.
 #pragma once
 
 #include "codegen/kir/kir.h"

@@ -47,7 +47,7 @@ void run_contract(const Contract& c, void* const* buffers) {
   for (std::int64_t b = 0; b < batches; ++b) {
     for (std::int64_t m = 0; m < rows; ++m) {
       for (std::int64_t n = 0; n < columns; ++n) {
-        const auto base = [&](std::int64_t start, std::vector<std::int64_t> Contract::Dims::*s) {
+        const auto base = [&](std::int64_t start, std::vector<std::int64_t> Contract::Dims::* s) {
           return start + offset_of(b, c.batch.extents, c.batch.*s) + offset_of(m, c.m.extents, c.m.*s) +
                  offset_of(n, c.n.extents, c.n.*s);
         };

@@ -38,7 +38,8 @@ class Estimator {
 
   double access(Index index, DType dtype) const {
     if (vector_axis_ < 0) return kScalarNode;
-    const auto stride = phase_.indices.depends_on_value(index) ? std::nullopt : phase_.indices.stride(index, vector_axis_);
+    const auto stride =
+        phase_.indices.depends_on_value(index) ? std::nullopt : phase_.indices.stride(index, vector_axis_);
     if (!stride || *stride < 0 || *stride > 1) return 600;
     return *stride == 0 ? 4 : 6 * size_bytes(dtype);
   }

@@ -14,8 +14,8 @@ struct GroupNode {
   std::optional<ir::Lowering> lowering;  // none: an input
   std::vector<int> operands;
   ir::Type type;
-  int result = 0;                        // which result of a multi-result lowering (sort)
-  int first = -1;                        // the node of result 0 of the same equation
+  int result = 0;  // which result of a multi-result lowering (sort)
+  int first = -1;  // the node of result 0 of the same equation
 };
 
 struct Group {

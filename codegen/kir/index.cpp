@@ -119,7 +119,8 @@ Index IndexPool::leaf(Atom atom, Range range) {
 Index IndexPool::constant(std::int64_t value) { return intern({}, value); }
 
 Index IndexPool::axis(AxisId axis, std::int64_t extent) {
-  return leaf({.kind = Kind::axis, .id = axis, .operand = {}, .divisor = 1}, {0, std::max<std::int64_t>(extent, 1) - 1});
+  return leaf({.kind = Kind::axis, .id = axis, .operand = {}, .divisor = 1},
+              {0, std::max<std::int64_t>(extent, 1) - 1});
 }
 
 Index IndexPool::value(ValueId value, Range range) {
@@ -135,8 +136,7 @@ Index IndexPool::normalise(std::vector<Term> terms, std::int64_t offset) {
     if (a.kind != Kind::mod) continue;
     const Sum quotient = sums_[floor_div(a.operand, a.divisor).node];
     const std::int64_t scale = t.coefficient * a.divisor;
-    if (quotient.terms.empty() ||
-        !std::all_of(quotient.terms.begin(), quotient.terms.end(), [&](const Term& q) {
+    if (quotient.terms.empty() || !std::all_of(quotient.terms.begin(), quotient.terms.end(), [&](const Term& q) {
           return coefficient_of(terms, q.atom) == scale * q.coefficient;
         })) {
       continue;

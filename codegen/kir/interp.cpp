@@ -39,7 +39,17 @@ struct Address {
 
 struct Instruction {
   enum class Kind : std::uint8_t {
-    scalar, constant, load, store, get, assign, index, in_range, loop, lane_reduce, branch
+    scalar,
+    constant,
+    load,
+    store,
+    get,
+    assign,
+    index,
+    in_range,
+    loop,
+    lane_reduce,
+    branch
   };
   Kind kind = Kind::scalar;
   ir::ScalarOp op = ir::ScalarOp::arg;
@@ -118,7 +128,11 @@ class Resolver {
     a.offset = pool.offset(index);
     for (const Term& t : pool.terms(index)) {
       const Atom& atom = pool.atom(t.atom);
-      Address::Term term{.coefficient = t.coefficient, .kind = atom.kind, .axis = atom.id, .value = {}, .operand = -1,
+      Address::Term term{.coefficient = t.coefficient,
+                         .kind = atom.kind,
+                         .axis = atom.id,
+                         .value = {},
+                         .operand = -1,
                          .divisor = atom.divisor};
       if (atom.kind == Atom::Kind::value) {
         term.value = reg(atom.id);
@@ -256,9 +270,15 @@ class Machine {
     while (pc < end) {
       const Instruction& i = program_.code[pc];
       switch (i.kind) {
-        case Kind::loop: loop(i, pc + 1); pc = i.end; continue;
+        case Kind::loop:
+          loop(i, pc + 1);
+          pc = i.end;
+          continue;
         case Kind::branch:
-          if (registers_[i.in[0].slot] == 0) { pc = i.end; continue; }
+          if (registers_[i.in[0].slot] == 0) {
+            pc = i.end;
+            continue;
+          }
           break;
         case Kind::scalar: {
           const LaneRef in[3] = {ref(i.in[0]), ref(i.in[1]), ref(i.in[2])};
@@ -338,8 +358,8 @@ class Machine {
   }
 
   static void check_bounds(std::int64_t index, const Instruction& i) {
-    SHEAF_CHECK(index >= 0 && index < i.hi, "p" + std::to_string(i.buffer) + "[" + std::to_string(index) + "] of " +
-                                                std::to_string(i.hi));
+    SHEAF_CHECK(index >= 0 && index < i.hi,
+                "p" + std::to_string(i.buffer) + "[" + std::to_string(index) + "] of " + std::to_string(i.hi));
   }
 
   void load(const Instruction& i) {
@@ -374,7 +394,8 @@ class Machine {
     Indices at;
     indices(i.address, at);
     for (int l = 0; l < lanes_; ++l) {
-      registers_[i.out.slot + l] = i.dtype == DType::i32 ? static_cast<std::uint32_t>(at[l]) : static_cast<std::uint64_t>(at[l]);
+      registers_[i.out.slot + l] =
+          i.dtype == DType::i32 ? static_cast<std::uint32_t>(at[l]) : static_cast<std::uint64_t>(at[l]);
     }
   }
 
@@ -411,7 +432,9 @@ class Machine {
 }  // namespace
 
 PhaseProgram::PhaseProgram(const Kernel& kernel, const Phase& phase)
-    : axes(static_cast<int>(phase.axes.size())), units(phase.axes[0].extent), scratch_size(scratch_bytes(phase)),
+    : axes(static_cast<int>(phase.axes.size())),
+      units(phase.axes[0].extent),
+      scratch_size(scratch_bytes(phase)),
       params(static_cast<int>(kernel.params.size())) {
   std::int64_t offset = 0;
   for (const Scratch& s : phase.scratch) {

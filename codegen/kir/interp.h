@@ -1,5 +1,6 @@
 // Executes KIR directly: the third implementation of a kernel, beside CUDA text and LLVM code, and the one that needs
-// no compiler. Vector loops run 64 lanes per instruction, so dispatch costs little; values are exact bits (ir::eval_op).
+// no compiler. Vector loops run 64 lanes per instruction, so dispatch costs little; values are exact bits
+// (ir::eval_op).
 #pragma once
 
 #include <cstddef>
@@ -25,8 +26,8 @@ class Interpreter {
   Interpreter(Interpreter&&) noexcept;
   Interpreter& operator=(Interpreter&&) noexcept;
 
-  /// Units [begin, end) of one phase. `scratch` holds scratch_bytes(phase), 64-byte aligned. Buffers are in the order of
-  /// the parameters. Throws InternalError on an access out of bounds.
+  /// Units [begin, end) of one phase. `scratch` holds scratch_bytes(phase), 64-byte aligned. Buffers are in the order
+  /// of the parameters. Throws InternalError on an access out of bounds.
   void run(int phase, void* const* buffers, std::int64_t begin, std::int64_t end, std::byte* scratch) const;
   /// Everything, on this thread.
   void run(void* const* buffers) const;

@@ -90,7 +90,7 @@ enum class LoopKind : std::uint8_t {
 struct For {
   AxisId axis = -1;
   LoopKind kind = LoopKind::serial;
-  int width = 0;       // vector: lanes to emit; 0: the emitter's choice
+  int width = 0;  // vector: lanes to emit; 0: the emitter's choice
   Block body;
 };
 /// Combines the kLanes lanes of several locals (the state of one reduction, e.g. value and index) by the fixed tree
@@ -120,7 +120,7 @@ struct Axis {
 };
 struct Local {
   DType dtype = DType::f32;
-  int lanes = 1;       // 1 or kLanes; uninitialised until assigned
+  int lanes = 1;  // 1 or kLanes; uninitialised until assigned
 };
 struct Scratch {
   enum class Space : std::uint8_t { thread, shared };  // shared: CUDA, by the threads of a block
@@ -132,26 +132,26 @@ struct Scratch {
 /// A body run for axis 0 ("unit") = 0 .. extent - 1, in any order and on any threads: units never touch the same
 /// element of a parameter unless both read. Everything but the parameters belongs to the phase, so phases stand alone.
 struct Phase {
-  std::vector<Axis> axes;          // axes[0] is the parallel one
-  std::vector<DType> values;       // by ValueId
+  std::vector<Axis> axes;  // axes[0] is the parallel one
+  std::vector<DType> values;  // by ValueId
   std::vector<Local> locals;
-  std::vector<Scratch> scratch;    // laid out in order, each at a multiple of 64 bytes
+  std::vector<Scratch> scratch;  // laid out in order, each at a multiple of 64 bytes
   IndexPool indices;
   Block body;
-  std::int64_t unit_ps = 1000;     // estimated picoseconds per unit on one CPU core
-  int threads = 1;                 // CUDA: threads per block
+  std::int64_t unit_ps = 1000;  // estimated picoseconds per unit on one CPU core
+  int threads = 1;  // CUDA: threads per block
 };
 
 struct Param {
   enum class Access : std::uint8_t { read, write, read_write, temporary };  // temporary: arena space, phase to phase
   DType dtype = DType::f32;
-  std::int64_t count = 0;          // elements
+  std::int64_t count = 0;  // elements
   Access access = Access::read;
 };
 
 /// out[b, m, n] = sum over k of lhs[b, m, k] * rhs[b, k, n], each dim a list (row-major, outermost first), accumulated
-/// in `accumulate` and rounded once. Operands are read through strides in elements. The order is part of the value: from
-/// +0, k row-major, one fused multiply-add per term (integers: wrapping multiply and add; bool: or of ands).
+/// in `accumulate` and rounded once. Operands are read through strides in elements. The order is part of the value:
+/// from +0, k row-major, one fused multiply-add per term (integers: wrapping multiply and add; bool: or of ands).
 struct Contract {
   struct Dims {
     std::vector<std::int64_t> extents;
@@ -163,10 +163,11 @@ struct Contract {
 };
 
 struct Kernel {
-  std::string name;                  // op list; the key is the hash of the text
+  std::string name;  // op list; the key is the hash of the text
   std::vector<Param> params;
-  std::vector<Phase> phases;         // run one after the other
-  std::optional<Contract> contract;  // then params are lhs, rhs, out and perhaps a temporary; no phases: the emitter's own nest
+  std::vector<Phase> phases;  // run one after the other
+  std::optional<Contract>
+      contract;  // then params are lhs, rhs, out and perhaps a temporary; no phases: the emitter's own nest
 };
 
 std::int64_t scratch_bytes(const Phase& phase);

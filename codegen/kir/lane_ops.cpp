@@ -13,8 +13,8 @@ namespace {
 using ir::ScalarOp;
 
 template <class T>
-using Bits = std::conditional_t<sizeof(T) == 8, std::uint64_t,
-                                std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint8_t>>;
+using Bits =
+    std::conditional_t<sizeof(T) == 8, std::uint64_t, std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint8_t>>;
 template <class T>
 T value_of(std::uint64_t bits) {
   return std::bit_cast<T>(static_cast<Bits<T>>(bits));
@@ -84,9 +84,15 @@ bool apply_int(ScalarOp op, std::uint64_t* out, const LaneRef in[3], int lanes) 
 
 bool apply_bool(ScalarOp op, std::uint64_t* out, const LaneRef in[3], int lanes) {
   switch (op) {
-    case ScalarOp::and_: for (int l = 0; l < lanes; ++l) out[l] = in[0][l] & in[1][l]; return true;
-    case ScalarOp::or_: for (int l = 0; l < lanes; ++l) out[l] = in[0][l] | in[1][l]; return true;
-    case ScalarOp::not_: for (int l = 0; l < lanes; ++l) out[l] = in[0][l] ^ 1; return true;
+    case ScalarOp::and_:
+      for (int l = 0; l < lanes; ++l) out[l] = in[0][l] & in[1][l];
+      return true;
+    case ScalarOp::or_:
+      for (int l = 0; l < lanes; ++l) out[l] = in[0][l] | in[1][l];
+      return true;
+    case ScalarOp::not_:
+      for (int l = 0; l < lanes; ++l) out[l] = in[0][l] ^ 1;
+      return true;
     default: return false;
   }
 }
@@ -122,9 +128,21 @@ void apply(ScalarOp op, DType in_dtype, DType out_dtype, std::uint64_t* out, con
 std::uint64_t read_element(const std::byte* at, int size) {
   switch (size) {
     case 1: return static_cast<std::uint64_t>(*at);
-    case 2: { std::uint16_t v; std::memcpy(&v, at, 2); return v; }
-    case 4: { std::uint32_t v; std::memcpy(&v, at, 4); return v; }
-    default: { std::uint64_t v; std::memcpy(&v, at, 8); return v; }
+    case 2: {
+      std::uint16_t v;
+      std::memcpy(&v, at, 2);
+      return v;
+    }
+    case 4: {
+      std::uint32_t v;
+      std::memcpy(&v, at, 4);
+      return v;
+    }
+    default: {
+      std::uint64_t v;
+      std::memcpy(&v, at, 8);
+      return v;
+    }
   }
 }
 

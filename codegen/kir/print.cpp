@@ -94,23 +94,23 @@ class Printer {
   static std::string where(ValueId mask) { return mask < 0 ? "" : fmt::format(" where v{}", mask); }
 
   std::string expression(const Expr& e) const {
-    return std::visit(
-        Overload{
-            [](const Scalar& s) {
-              std::string out(ir::name(s.op));
-              for (int i = 0; i < ir::arity(s.op); ++i) out += fmt::format("{} v{}", i ? "," : "", s.in[i]);
-              return out;
-            },
-            [](const Constant& c) { return fmt::format("0x{:x}", c.bits); },
-            [&](const Load& l) {
-              return fmt::format("load p{}[{}]{}{}", l.buffer, index(l.index), where(l.mask),
-                                 l.other < 0 ? "" : fmt::format(" else v{}", l.other));
-            },
-            [](const Get& g) { return fmt::format("l{}", g.local); },
-            [&](const IndexValue& i) { return fmt::format("index {}", index(i.index)); },
-            [&](const InRange& r) { return fmt::format("{} <= {} < {}", r.lo, index(r.index), r.hi); },
-        },
-        e);
+    return std::visit(Overload{
+                          [](const Scalar& s) {
+                            std::string out(ir::name(s.op));
+                            for (int i = 0; i < ir::arity(s.op); ++i)
+                              out += fmt::format("{} v{}", i ? "," : "", s.in[i]);
+                            return out;
+                          },
+                          [](const Constant& c) { return fmt::format("0x{:x}", c.bits); },
+                          [&](const Load& l) {
+                            return fmt::format("load p{}[{}]{}{}", l.buffer, index(l.index), where(l.mask),
+                                               l.other < 0 ? "" : fmt::format(" else v{}", l.other));
+                          },
+                          [](const Get& g) { return fmt::format("l{}", g.local); },
+                          [&](const IndexValue& i) { return fmt::format("index {}", index(i.index)); },
+                          [&](const InRange& r) { return fmt::format("{} <= {} < {}", r.lo, index(r.index), r.hi); },
+                      },
+                      e);
   }
 
   void statement(const Let& s) { line("v{}: {} = {}", s.value, name(phase_.values[s.value]), expression(s.expr)); }

@@ -50,8 +50,7 @@ bool is_inlinable(const Group& group, int node) {
   }
   return !std::holds_alternative<low::ArgReduce>(*n.lowering) && !std::holds_alternative<low::Contract>(*n.lowering) &&
          !std::holds_alternative<low::Sort>(*n.lowering) && !std::holds_alternative<low::Scatter>(*n.lowering) &&
-         !std::holds_alternative<low::Recurrence>(*n.lowering) &&
-         !std::holds_alternative<low::Region>(*n.lowering);
+         !std::holds_alternative<low::Recurrence>(*n.lowering) && !std::holds_alternative<low::Region>(*n.lowering);
 }
 
 ValueId Reader::fail() {
@@ -95,8 +94,8 @@ ValueId Reader::lower(int node, const low::View& v, const Position& i, ValueId m
   IndexPool& pool = b_.indices();
   Position j(v.source.size());
   for (std::size_t d = 0; d < j.size(); ++d) {
-    j[d] = v.source[d] < 0 ? pool.constant(v.offset[d])
-                           : pool.add(pool.scale(i[v.source[d]], v.stride[d]), v.offset[d]);
+    j[d] =
+        v.source[d] < 0 ? pool.constant(v.offset[d]) : pool.add(pool.scale(i[v.source[d]], v.stride[d]), v.offset[d]);
   }
   return read(operand(node, 0), j, mask);
 }
@@ -160,8 +159,8 @@ ValueId Reader::lower(int node, const low::Iota& t, const Position& i, ValueId) 
   return b_.index_value(i[t.dim], group_.dtype(node));
 }
 
-// The same tree as a reduction nest, lane l holding element l alone: combining with a lane that still holds the identity
-// changes nothing, so those steps are left out.
+// The same tree as a reduction nest, lane l holding element l alone: combining with a lane that still holds the
+// identity changes nothing, so those steps are left out.
 ValueId Reader::lower(int node, const low::Reduce& r, const Position& i, ValueId mask) {
   const int from = operand(node, 0);
   const Reduction reduction = make_reduction(r.kind, group_.dtype(from));

@@ -70,7 +70,8 @@ ValueId Reader::lower(int node, const low::Gather& g, const Position& i, ValueId
     if (g.wrap) s = wrapped(b_, s, dims[d]);
     if (g.mode == low::OutOfBounds::fill) inside = b_.both(inside, is_within(b_, s, last));
     // Clamped also for `promise`: a broken promise must not read foreign memory.
-    j[d] = pool.add(j[d], b_.index_of(clamp(b_, s, std::max<std::int64_t>(last, 0)), {0, std::max<std::int64_t>(last, 0)}));
+    j[d] = pool.add(j[d],
+                    b_.index_of(clamp(b_, s, std::max<std::int64_t>(last, 0)), {0, std::max<std::int64_t>(last, 0)}));
   }
   const ValueId value = read(from, j, b_.both(mask, inside));
   if (!ok_ || inside < 0) return value;

@@ -17,7 +17,8 @@ using ir::ScalarOp;
 /// The value that max (or min) never prefers: -inf, the lowest integer, false.
 std::uint64_t extreme_bits(DType t, bool is_lowest) {
   if (is_float(t)) {
-    return ir::to_bits(t, is_lowest ? -std::numeric_limits<double>::infinity() : std::numeric_limits<double>::infinity());
+    return ir::to_bits(t,
+                       is_lowest ? -std::numeric_limits<double>::infinity() : std::numeric_limits<double>::infinity());
   }
   if (is_bool(t)) return is_lowest ? 0 : 1;
   const int bits = size_bytes(t) * 8;
@@ -90,8 +91,8 @@ Reduction make_arg_reduction(bool is_max, DType dtype, std::int64_t count) {
       is_tie = s.emit(ScalarOp::or_, is_tie, s.emit(ScalarOp::and_, x_nan, y_nan));
     }
     is_right = s.emit(ScalarOp::or_, is_right, s.emit(ScalarOp::and_, is_tie, s.emit(ScalarOp::lt, j, i)));
-    r.combine_fns.push_back(s.finish(part == 0 ? s.emit(ScalarOp::select, is_right, y, x)
-                                               : s.emit(ScalarOp::select, is_right, j, i)));
+    r.combine_fns.push_back(
+        s.finish(part == 0 ? s.emit(ScalarOp::select, is_right, y, x) : s.emit(ScalarOp::select, is_right, j, i)));
   }
   return r;
 }
@@ -123,14 +124,16 @@ ReducedDims::ReducedDims(const Shape& dims, const std::vector<std::int64_t>& red
   }
 }
 
-std::vector<Index> ReducedDims::position(const std::vector<Index>& kept_at, const std::vector<Index>& reduced_at) const {
+std::vector<Index> ReducedDims::position(const std::vector<Index>& kept_at,
+                                         const std::vector<Index>& reduced_at) const {
   std::vector<Index> at;
   std::size_t k = 0, r = 0;
   for (bool reduces : is_reduced) at.push_back(reduces ? reduced_at[r++] : kept_at[k++]);
   return at;
 }
 
-State reduce_leaf(PhaseBuilder& b, const Reduction& reduction, Index base, std::int64_t count, const ElementFn& element) {
+State reduce_leaf(PhaseBuilder& b, const Reduction& reduction, Index base, std::int64_t count,
+                  const ElementFn& element) {
   std::vector<LocalId> lanes;
   for (DType part : reduction.parts) lanes.push_back(b.local(part, kLanes));
   const auto assign = [&](const State& state) {
@@ -166,7 +169,8 @@ State combine_leaves(PhaseBuilder& b, const Reduction& reduction, const std::vec
         reduction.combine(b, load_state(b, buffers, left), load_state(b, buffers, pool.add(left, 1)));
     store_state(b, buffers, pool.add(base, j), combined);
     b.end();
-    if (count % 2) store_state(b, buffers, pool.add(base, count / 2), load_state(b, buffers, pool.add(base, count - 1)));
+    if (count % 2)
+      store_state(b, buffers, pool.add(base, count / 2), load_state(b, buffers, pool.add(base, count - 1)));
   }
   return load_state(b, buffers, base);
 }

@@ -47,7 +47,8 @@ struct ReducedDims {
 using ElementFn = std::function<State(Index flat)>;
 
 /// Reduces elements [base, base + count), count <= kLeaf, in the 64-lane order.
-State reduce_leaf(PhaseBuilder& b, const Reduction& reduction, Index base, std::int64_t count, const ElementFn& element);
+State reduce_leaf(PhaseBuilder& b, const Reduction& reduction, Index base, std::int64_t count,
+                  const ElementFn& element);
 /// Combines the `count` states at buffers[part][base + i] pairwise, in place, until one is left; returns it.
 State combine_leaves(PhaseBuilder& b, const Reduction& reduction, const std::vector<BufferId>& buffers, Index base,
                      std::int64_t count);

@@ -76,7 +76,8 @@ class Verifier {
   void local(LocalId id) {
     require(id >= 0 && id < static_cast<int>(phase_.locals.size()), "local l{} does not exist", id);
     if (!error.empty() || phase_.locals[id].lanes == 1) return;
-    require(vector_extent_ > 0 && vector_extent_ <= kLanes, "lane local l{} outside a vector loop of <= {}", id, kLanes);
+    require(vector_extent_ > 0 && vector_extent_ <= kLanes, "lane local l{} outside a vector loop of <= {}", id,
+            kLanes);
   }
 
   void expression(ValueId v, const Scalar& s) {

@@ -14,8 +14,11 @@ constexpr std::int64_t kPrefetchedTerms = 16;
 }  // namespace
 
 ContractEmitter::ContractEmitter(llvm::Function& function, const ContractPlan& plan, const CpuTarget& target)
-    : function_(function), target_(target), plan_(plan),
-      b_(llvm::BasicBlock::Create(function.getContext(), "entry", &function)), scalar_(b_, target_) {
+    : function_(function),
+      target_(target),
+      plan_(plan),
+      b_(llvm::BasicBlock::Create(function.getContext(), "entry", &function)),
+      scalar_(b_, target_) {
   lhs_ = parameter(plan_.is_swapped ? 1 : 0);
   rhs_ = parameter(plan_.is_swapped ? 0 : 1);
   out_ = parameter(2);
@@ -58,8 +61,9 @@ void ContractEmitter::emit() {
 void ContractEmitter::emit_packing() {
   emit_loop(b_, function_.getArg(1), function_.getArg(2), 1, [&](Value unit) {
     Value rhs_units = constant(plan_.batches * plan_.column_blocks * plan_.term_blocks);
-    emit_if(b_, b_.CreateICmpSLT(unit, rhs_units), [&] { emit_packing_unit(unit, false); },
-            [&] { emit_packing_unit(b_.CreateSub(unit, rhs_units), true); });
+    emit_if(
+        b_, b_.CreateICmpSLT(unit, rhs_units), [&] { emit_packing_unit(unit, false); },
+        [&] { emit_packing_unit(b_.CreateSub(unit, rhs_units), true); });
   });
   b_.CreateRetVoid();
 }
@@ -81,9 +85,15 @@ void ContractEmitter::emit_packing_unit(Value unit, bool is_lhs) {
 // twice, with the same bits. The last columns have a tile of their own.
 void ContractEmitter::emit_direct_unit(Value lhs, Value rhs, Value out, Block rows, Block columns) {
   const kir::Contract& c = plan_.contract;
-  TileShape shape{.rows = plan_.tile_rows, .columns = plan_.tile_columns(), .lhs = c.lhs, .rhs = c.rhs, .out = c.out,
-                  .lhs_row_stride = c.m.lhs_strides[0], .lhs_term_strides = c.k.lhs_strides,
-                  .rhs_term_strides = c.k.rhs_strides, .inner_terms = {c.k.extents.begin() + 1, c.k.extents.end()},
+  TileShape shape{.rows = plan_.tile_rows,
+                  .columns = plan_.tile_columns(),
+                  .lhs = c.lhs,
+                  .rhs = c.rhs,
+                  .out = c.out,
+                  .lhs_row_stride = c.m.lhs_strides[0],
+                  .lhs_term_strides = c.k.lhs_strides,
+                  .rhs_term_strides = c.k.rhs_strides,
+                  .inner_terms = {c.k.extents.begin() + 1, c.k.extents.end()},
                   .continues = plan_.term_blocks > 1};
   // Where the right operand comes from beyond L2, the hardware alone does not foresee runs this short.
   if (plan_.terms * plan_.columns * size_bytes(c.rhs) > kPrefetchedBytes) shape.prefetched_terms = kPrefetchedTerms;
@@ -118,11 +128,15 @@ void ContractEmitter::emit_direct_unit(Value lhs, Value rhs, Value out, Block ro
 }
 
 void ContractEmitter::emit_packed_unit(Value lhs, Value rhs, Value out, Block rows, Block columns) {
-  tile_ = tile_function(function_.getName().str() + "_tile",
-                        {.rows = plan_.tile_rows, .columns = plan_.tile_columns(), .lhs = plan_.computed,
-                         .rhs = plan_.computed, .out = plan_.computed, .lhs_row_stride = 1,
-                         .lhs_term_strides = {plan_.tile_rows}, .rhs_term_strides = {plan_.tile_columns()},
-                         .continues = plan_.term_blocks > 1});
+  tile_ = tile_function(function_.getName().str() + "_tile", {.rows = plan_.tile_rows,
+                                                              .columns = plan_.tile_columns(),
+                                                              .lhs = plan_.computed,
+                                                              .rhs = plan_.computed,
+                                                              .out = plan_.computed,
+                                                              .lhs_row_stride = 1,
+                                                              .lhs_term_strides = {plan_.tile_rows},
+                                                              .rhs_term_strides = {plan_.tile_columns()},
+                                                              .continues = plan_.term_blocks > 1});
   emit_loop(b_, constant(0), constant(plan_.term_blocks), 1, [&](Value block) {
     const Block terms = terms_of(block);
     Value a = packed_lhs_, b = packed_rhs_;
@@ -164,13 +178,14 @@ void ContractEmitter::emit_packed_tile(Value a, Value b, Value out, Value i, Val
   Value valid_columns = minimum(constant(plan_.tile_columns()), b_.CreateSub(columns.count, j));
   Value is_whole = b_.CreateAnd(b_.CreateICmpEQ(valid_rows, constant(plan_.tile_rows)),
                                 b_.CreateICmpEQ(valid_columns, constant(plan_.tile_columns())));
-  emit_if(b_, is_whole, [&] { call(at, out_stride); }, [&] {
-    emit_if(b_, b_.CreateNot(is_first), [&] {
-      copy_tile(at, out_stride, sums_, scratch_stride, valid_rows, valid_columns);
-    });
-    call(sums_, scratch_stride);
-    copy_tile(sums_, scratch_stride, at, out_stride, valid_rows, valid_columns);
-  });
+  emit_if(
+      b_, is_whole, [&] { call(at, out_stride); },
+      [&] {
+        emit_if(b_, b_.CreateNot(is_first),
+                [&] { copy_tile(at, out_stride, sums_, scratch_stride, valid_rows, valid_columns); });
+        call(sums_, scratch_stride);
+        copy_tile(sums_, scratch_stride, at, out_stride, valid_rows, valid_columns);
+      });
 }
 
 void ContractEmitter::copy_tile(Value from, Value from_stride, Value to, Value to_stride, Value rows, Value columns) {
@@ -257,7 +272,8 @@ ContractEmitter::Block ContractEmitter::columns_of(Value block) {
 }
 
 ContractEmitter::Block ContractEmitter::terms_of(Value block) {
-  return block_of(block, plan_.block_terms, plan_.term_blocks, plan_.is_direct ? plan_.contract.k.extents[0] : plan_.terms);
+  return block_of(block, plan_.block_terms, plan_.term_blocks,
+                  plan_.is_direct ? plan_.contract.k.extents[0] : plan_.terms);
 }
 
 // The offset in elements of the flat, row-major position `flat`.

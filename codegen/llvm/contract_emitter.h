@@ -42,7 +42,9 @@ class ContractEmitter {
     const Strides* term_strides;
     std::int64_t width = 1;
   };
-  struct Block { Value first, count; };    // of rows, columns or terms
+  struct Block {
+    Value first, count;
+  };    // of rows, columns or terms
 
   // contract_emitter.cpp
   void emit_direct_unit(Value lhs, Value rhs, Value out, Block rows, Block columns);

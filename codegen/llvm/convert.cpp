@@ -23,9 +23,7 @@ struct Format {
   std::uint32_t overflow() const { return has_infinity ? exponent_mask() : nan(); }
 };
 
-bool is_small_float(DType t) {
-  return t == DType::f16 || t == DType::bf16 || t == DType::f8e4m3 || t == DType::f8e5m2;
-}
+bool is_small_float(DType t) { return t == DType::f16 || t == DType::bf16 || t == DType::f8e4m3 || t == DType::f8e5m2; }
 
 Format format_of(DType t) {
   switch (t) {

@@ -36,9 +36,9 @@ std::unique_ptr<llvm::TargetMachine> make_machine(const CpuTarget& target) {
   llvm::TargetOptions options;
   options.AllowFPOpFusion = llvm::FPOpFusion::Strict;
   options.NoTrappingFPMath = true;
-  return std::unique_ptr<llvm::TargetMachine>(
-      x86->createTargetMachine(kTriple, target.cpu, target.features, options, llvm::Reloc::PIC_,
-                               llvm::CodeModel::Small, llvm::CodeGenOptLevel::Default, /*JIT=*/false));
+  return std::unique_ptr<llvm::TargetMachine>(x86->createTargetMachine(kTriple, target.cpu, target.features, options,
+                                                                       llvm::Reloc::PIC_, llvm::CodeModel::Small,
+                                                                       llvm::CodeGenOptLevel::Default, /*JIT=*/false));
 }
 
 // A thread compiles for one target nearly always; making a machine takes a millisecond.

@@ -12,7 +12,9 @@
 #include "llvm/IR/LLVMContext.h"
 #include "llvm/IR/Module.h"
 
-namespace llvm { class TargetMachine; }
+namespace llvm {
+class TargetMachine;
+}
 
 namespace sheaf::codegen {
 

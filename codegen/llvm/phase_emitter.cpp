@@ -16,9 +16,14 @@ constexpr std::int64_t kMaxUnroll = 16;
 
 PhaseEmitter::PhaseEmitter(llvm::Function& function, const kir::Kernel& kernel, const kir::Phase& phase,
                            const CpuTarget& target)
-    : function_(function), kernel_(kernel), phase_(phase), target_(target),
-      b_(llvm::BasicBlock::Create(function.getContext(), "entry", &function)), scalar_(b_, target),
-      values_(phase.values.size()), axes_(phase.axes.size()) {
+    : function_(function),
+      kernel_(kernel),
+      phase_(phase),
+      target_(target),
+      b_(llvm::BasicBlock::Create(function.getContext(), "entry", &function)),
+      scalar_(b_, target),
+      values_(phase.values.size()),
+      axes_(phase.axes.size()) {
   llvm::Argument* scratch = function.getArg(3);
   for (std::size_t i = 0; i < kernel.params.size(); ++i) {
     buffers_.push_back(b_.CreateLoad(b_.getPtrTy(), b_.CreateConstGEP1_64(b_.getPtrTy(), function.getArg(0), i)));

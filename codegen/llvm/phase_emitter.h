@@ -52,7 +52,7 @@ class PhaseEmitter {
   int choose_width(const kir::Block& body) const;
   Value get(kir::LocalId local);
   void set(kir::LocalId local, Value value);
-  Value lane_mask() const;                    // of a partial vector; null for a full one
+  Value lane_mask() const;  // of a partial vector; null for a full one
   Value operand(kir::ValueId id, int lanes);  // splatted if need be
 
   // Memory and indices (memory.cpp, index_emitter.cpp).
@@ -62,7 +62,7 @@ class PhaseEmitter {
   Value gather(const kir::Load& load, DType dtype);
   void store_run(const kir::Store& store, DType dtype, std::int64_t stride);
   void scatter(const kir::Store& store, DType dtype);
-  Value access_mask(kir::ValueId mask);       // of the lanes that touch memory; null for all
+  Value access_mask(kir::ValueId mask);  // of the lanes that touch memory; null for all
   Value other(const kir::Load& load, DType dtype, int lanes);
   Value reverse(Value vector);
   Value element(kir::BufferId buffer, DType dtype, Value index);
@@ -72,7 +72,7 @@ class PhaseEmitter {
   DType dtype_of(kir::BufferId buffer) const;
 
   bool is_defined(kir::Index index) const;
-  bool varies(kir::Index index) const;        // between the lanes of the current vector
+  bool varies(kir::Index index) const;  // between the lanes of the current vector
   std::optional<std::int64_t> lane_stride(kir::Index index) const;
   bool fits_32_bits(kir::Index index) const;
   Value index_value(kir::Index index, int bits);
@@ -88,11 +88,11 @@ class PhaseEmitter {
   llvm::IRBuilder<> b_;
   ScalarEmitter scalar_;
 
-  std::vector<Value> values_;    // by ValueId; null until defined
-  std::vector<Value> axes_;      // by AxisId, i64; of the vector axis: the first lane's
-  std::vector<Value> locals_;    // by LocalId: stack slots, promoted afterwards
-  std::vector<Value> buffers_;   // by BufferId: pointers
-  Value masked_out_ = nullptr;   // where a masked-off scalar access goes
+  std::vector<Value> values_;  // by ValueId; null until defined
+  std::vector<Value> axes_;  // by AxisId, i64; of the vector axis: the first lane's
+  std::vector<Value> locals_;  // by LocalId: stack slots, promoted afterwards
+  std::vector<Value> buffers_;  // by BufferId: pointers
+  Value masked_out_ = nullptr;  // where a masked-off scalar access goes
   Vector vector_;
   // In a vector loop: the address of each run of elements at axis = 0, computed before the loop.
   std::map<std::pair<kir::BufferId, kir::Index>, Value> run_bases_;

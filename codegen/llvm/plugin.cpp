@@ -13,9 +13,7 @@ std::string error_of(F&& work) {
   try {
     work();
     return {};
-  } catch (const std::exception& error) {
-    return error.what();
-  }
+  } catch (const std::exception& error) { return error.what(); }
 }
 
 std::string compile(std::span<const CompileUnit> units, const CpuTarget& target, std::vector<std::byte>& object) {

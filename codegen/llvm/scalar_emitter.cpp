@@ -79,10 +79,13 @@ llvm::Value* ScalarEmitter::emit(ScalarOp op, DType in, DType out, std::span<con
     case ScalarOp::bitcast:
       if (is_bool(in) == is_bool(out)) return b_.CreateBitCast(operands[0], type(out, lanes_of(operands[0])));
       return is_bool(out) ? b_.CreateIsNotNull(operands[0]) : to_memory(DType::bool_, operands[0]);
-    case ScalarOp::eq: case ScalarOp::ne: case ScalarOp::lt: case ScalarOp::le: case ScalarOp::gt: case ScalarOp::ge:
-      return compare(op, in, operands[0], operands[1]);
-    default:
-      return in == DType::f32 || in == DType::f64 ? emit_float(op, operands) : emit_int(op, in, operands);
+    case ScalarOp::eq:
+    case ScalarOp::ne:
+    case ScalarOp::lt:
+    case ScalarOp::le:
+    case ScalarOp::gt:
+    case ScalarOp::ge: return compare(op, in, operands[0], operands[1]);
+    default: return in == DType::f32 || in == DType::f64 ? emit_float(op, operands) : emit_int(op, in, operands);
   }
 }
 
@@ -117,15 +120,16 @@ llvm::Value* ScalarEmitter::emit_int(ScalarOp op, DType dtype, std::span<const V
     case ScalarOp::div: return divide(dtype, in[0], in[1], false);
     case ScalarOp::rem: return divide(dtype, in[0], in[1], true);
     case ScalarOp::neg: return b_.CreateNeg(in[0]);
-    case ScalarOp::abs:
-      return is_signed ? b_.CreateBinaryIntrinsic(Intrinsic::abs, in[0], b_.getFalse()) : in[0];
+    case ScalarOp::abs: return is_signed ? b_.CreateBinaryIntrinsic(Intrinsic::abs, in[0], b_.getFalse()) : in[0];
     case ScalarOp::min: return b_.CreateBinaryIntrinsic(is_signed ? Intrinsic::smin : Intrinsic::umin, in[0], in[1]);
     case ScalarOp::max: return b_.CreateBinaryIntrinsic(is_signed ? Intrinsic::smax : Intrinsic::umax, in[0], in[1]);
     case ScalarOp::and_: return b_.CreateAnd(in[0], in[1]);
     case ScalarOp::or_: return b_.CreateOr(in[0], in[1]);
     case ScalarOp::xor_: return b_.CreateXor(in[0], in[1]);
     case ScalarOp::not_: return b_.CreateNot(in[0]);
-    case ScalarOp::shl: case ScalarOp::shr_logical: case ScalarOp::shr_arith: return shift(op, in[0], in[1]);
+    case ScalarOp::shl:
+    case ScalarOp::shr_logical:
+    case ScalarOp::shr_arith: return shift(op, in[0], in[1]);
     case ScalarOp::mul_hi: return multiply_high(in[0], in[1]);
     case ScalarOp::clz: return b_.CreateBinaryIntrinsic(Intrinsic::ctlz, in[0], b_.getFalse());
     case ScalarOp::popcount: return unary(Intrinsic::ctpop, in[0]);
@@ -135,11 +139,14 @@ llvm::Value* ScalarEmitter::emit_int(ScalarOp op, DType dtype, std::span<const V
 
 llvm::Value* ScalarEmitter::compare(ScalarOp op, DType dtype, Value a, Value b) {
   using P = llvm::CmpInst::Predicate;
-  struct Row { ScalarOp op; P of_float, of_signed, of_unsigned; };
+  struct Row {
+    ScalarOp op;
+    P of_float, of_signed, of_unsigned;
+  };
   static constexpr Row kRows[] = {
-      {ScalarOp::eq, P::FCMP_OEQ, P::ICMP_EQ, P::ICMP_EQ},    {ScalarOp::ne, P::FCMP_UNE, P::ICMP_NE, P::ICMP_NE},
-      {ScalarOp::lt, P::FCMP_OLT, P::ICMP_SLT, P::ICMP_ULT},  {ScalarOp::le, P::FCMP_OLE, P::ICMP_SLE, P::ICMP_ULE},
-      {ScalarOp::gt, P::FCMP_OGT, P::ICMP_SGT, P::ICMP_UGT},  {ScalarOp::ge, P::FCMP_OGE, P::ICMP_SGE, P::ICMP_UGE},
+      {ScalarOp::eq, P::FCMP_OEQ, P::ICMP_EQ, P::ICMP_EQ},   {ScalarOp::ne, P::FCMP_UNE, P::ICMP_NE, P::ICMP_NE},
+      {ScalarOp::lt, P::FCMP_OLT, P::ICMP_SLT, P::ICMP_ULT}, {ScalarOp::le, P::FCMP_OLE, P::ICMP_SLE, P::ICMP_ULE},
+      {ScalarOp::gt, P::FCMP_OGT, P::ICMP_SGT, P::ICMP_UGT}, {ScalarOp::ge, P::FCMP_OGE, P::ICMP_SGE, P::ICMP_UGE},
   };
   for (const Row& row : kRows) {
     if (row.op != op) continue;

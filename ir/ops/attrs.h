@@ -18,41 +18,71 @@ inline constexpr std::string_view kCumulativeWords[] = {"sum", "prod", "max", "m
 template <>
 inline constexpr std::span<const std::string_view> enum_words<lowering::Recurrence::Kind> = kCumulativeWords;
 
-
 /// What a checkpoint saves of its region: nothing, everything, the results of dots (or of dots without batch dims), the
 /// values of given names, or all but those.
 enum class Policy : std::uint8_t { nothing, everything, dots, dots_without_batch, names, except_names };
-inline constexpr std::string_view kPolicyWords[] = {"nothing", "everything", "dots", "dots_without_batch", "names",
-                                                    "except_names"};
+inline constexpr std::string_view kPolicyWords[] = {"nothing", "everything",  "dots", "dots_without_batch",
+                                                    "names",   "except_names"};
 template <>
 inline constexpr std::span<const std::string_view> enum_words<Policy> = kPolicyWords;
 
 namespace ops {
 
-struct Convert { DType to = DType::f32; };
-struct Bitcast { DType to = DType::f32; };
+struct Convert {
+  DType to = DType::f32;
+};
+struct Bitcast {
+  DType to = DType::f32;
+};
 
 /// A dense value: row-major bytes as lower-case hex. Rank-0 constants print inline as `1.5:f32`.
-struct Constant { DType dtype = DType::f32; std::vector<std::int64_t> dims = {}; std::string hex = {}; };
-struct Iota { PerDim<out(0), Neutral::size> shape = {}; Dims<out(0)> dim = {}; DType dtype = DType::i32; };
+struct Constant {
+  DType dtype = DType::f32;
+  std::vector<std::int64_t> dims = {};
+  std::string hex = {};
+};
+struct Iota {
+  PerDim<out(0), Neutral::size> shape = {};
+  Dims<out(0)> dim = {};
+  DType dtype = DType::i32;
+};
 
 /// Result dim dims[d] is operand dim d (equal, or 1 in the operand); all others are new.
-struct Broadcast { PerDim<out(0), Neutral::size> shape = {}; DimMap<in(0), out(0)> dims = {}; };
-struct Reshape { PerDim<out(0), Neutral::size> shape = {}; };
+struct Broadcast {
+  PerDim<out(0), Neutral::size> shape = {};
+  DimMap<in(0), out(0)> dims = {};
+};
+struct Reshape {
+  PerDim<out(0), Neutral::size> shape = {};
+};
 /// Result dim d is operand dim perm[d].
-struct Transpose { DimMap<out(0), in(0)> perm = {}; };
+struct Transpose {
+  DimMap<out(0), in(0)> perm = {};
+};
 struct Slice {
   PerDim<in(0), Neutral::zero> start = {};
   PerDim<in(0), Neutral::size> limit = {};
   PerDim<in(0), Neutral::one> stride = {};
 };
 /// Operands: x, fill (rank 0). Negative low and high crop.
-struct Pad { PerDim<in(0), Neutral::zero> low = {}, high = {}, interior = {}; };
-struct Concatenate { Dims<in(0)> dim = {}; };
-struct Reverse { Dims<in(0)> dims = {}; };
+struct Pad {
+  PerDim<in(0), Neutral::zero> low = {}, high = {}, interior = {};
+};
+struct Concatenate {
+  Dims<in(0)> dim = {};
+};
+struct Reverse {
+  Dims<in(0)> dims = {};
+};
 
-struct Reduce { ReduceKind kind = ReduceKind::sum; Dims<in(0)> dims = {}; };
-struct ArgReduce { Dims<in(0)> dim = {}; DType dtype = DType::i32; };
+struct Reduce {
+  ReduceKind kind = ReduceKind::sum;
+  Dims<in(0)> dims = {};
+};
+struct ArgReduce {
+  Dims<in(0)> dim = {};
+  DType dtype = DType::i32;
+};
 
 /// The running reduction along `dim`, from its end if `reverse`.
 struct Cumulative {
@@ -61,13 +91,20 @@ struct Cumulative {
   bool reverse = false;
 };
 /// Operands: a, b. out[i] = a[i] * out[i - 1] + b[i] along `dim`; the first is b's.
-struct Recurrence { Dims<in(0)> dim = {}; bool reverse = false; };
+struct Recurrence {
+  Dims<in(0)> dim = {};
+  bool reverse = false;
+};
 
-/// Window m slides along dims[m]: sizes[m] elements, dilations[m] apart, from every strides[m]-th. One entry per window in
-/// each list. Result dims: x's with the windows' counts, then the windows' sizes.
-struct SlidingWindows { Dims<in(0)> dims = {}; std::vector<std::int64_t> sizes = {}, strides = {}, dilations = {}; };
+/// Window m slides along dims[m]: sizes[m] elements, dilations[m] apart, from every strides[m]-th. One entry per window
+/// in each list. Result dims: x's with the windows' counts, then the windows' sizes.
+struct SlidingWindows {
+  Dims<in(0)> dims = {};
+  std::vector<std::int64_t> sizes = {}, strides = {}, dilations = {};
+};
 
-/// base_dilation - 1 identities between elements, then `low` before and `high` after (negative ones crop), then windows.
+/// base_dilation - 1 identities between elements, then `low` before and `high` after (negative ones crop), then
+/// windows.
 struct ReduceWindow {
   ReduceKind kind = ReduceKind::sum;
   PerDim<in(0), Neutral::one> window = {}, strides = {};
@@ -85,10 +122,11 @@ struct Dot {
 };
 
 /// Every dim of lhs, rhs and the result has one role. Shared dims of the three are one index. Features pair up and are
-/// summed, as are the positions in a window of rhs, which slides over lhs padded by `low` and `high` zeros (negative: cropped)
-/// after lhs_dilation - 1 zeros went between its elements. The lists by spatial dim may be empty: 1, and no padding.
-/// groups: the first lhs feature is [groups, rhs feature], the first rhs output [groups, outputs of each].
-/// batch_groups: the first lhs batch is [batch_groups, result batch], the first rhs output [batch_groups, outputs of each].
+/// summed, as are the positions in a window of rhs, which slides over lhs padded by `low` and `high` zeros (negative:
+/// cropped) after lhs_dilation - 1 zeros went between its elements. The lists by spatial dim may be empty: 1, and no
+/// padding. groups: the first lhs feature is [groups, rhs feature], the first rhs output [groups, outputs of each].
+/// batch_groups: the first lhs batch is [batch_groups, result batch], the first rhs output [batch_groups, outputs of
+/// each].
 struct Conv {
   Dims<in(0)> lhs_shared = {}, lhs_batch = {}, lhs_feature = {}, lhs_spatial = {};
   Dims<in(1)> rhs_shared = {}, rhs_feature = {}, rhs_spatial = {}, rhs_output = {};
@@ -98,7 +136,8 @@ struct Conv {
   DType dtype = DType::token;  // of the result; token: the operands' dtype
 };
 
-/// Operands: x, starts (integer, index vector of size |dims| along index_dim). Starts wrap once when negative, then clamp.
+/// Operands: x, starts (integer, index vector of size |dims| along index_dim). Starts wrap once when negative, then
+/// clamp.
 struct DynamicSlice {
   Dims<in(0)> dims = {};
   std::vector<std::int64_t> sizes = {};
@@ -123,7 +162,8 @@ struct Gather {
   Dims<in(1)> index_dim = {};
   PerDim<in(0), Neutral::size> slice_sizes = {};
   lowering::OutOfBounds mode = lowering::OutOfBounds::clip;
-  bool fill_zero = false;  // mode fill reads 0 instead of NaN (the lowest int, the largest unsigned, true): a linear map
+  bool fill_zero =
+      false;  // mode fill reads 0 instead of NaN (the lowest int, the largest unsigned, true): a linear map
 };
 /// Operands: x, indices, updates.
 struct Scatter {
@@ -137,10 +177,17 @@ struct Scatter {
   bool unique = false;
 };
 
-struct Sort { Dims<in(0)> dim = {}; int num_keys = 1; };
+struct Sort {
+  Dims<in(0)> dim = {};
+  int num_keys = 1;
+};
 
 /// Operands: a, b. Solves op(a) x = b, op(a) being the triangle of a, or its transpose.
-struct TriangularSolve { bool lower = true; bool transposed = false; bool unit_diagonal = false; };
+struct TriangularSolve {
+  bool lower = true;
+  bool transposed = false;
+  bool unit_diagonal = false;
+};
 
 /// Operand: key u32[.., 2]. The counter is the 64-bit flat index over the result dims not in result_batch.
 struct RandomBits {
@@ -150,13 +197,32 @@ struct RandomBits {
   DType dtype = DType::u32;
 };
 
-struct AllReduce { std::string axis = {}; ReduceKind kind = ReduceKind::sum; };
-struct AllGather { std::string axis = {}; std::int64_t size = 0; std::int64_t dim = 0; };
-struct Ppermute { std::string axis = {}; std::vector<std::int64_t> sources = {}; std::vector<std::int64_t> targets = {}; };
-struct AllToAll { std::string axis = {}; std::int64_t split = 0; std::int64_t concat = 0; };
-struct AxisIndex { std::string axis = {}; };
+struct AllReduce {
+  std::string axis = {};
+  ReduceKind kind = ReduceKind::sum;
+};
+struct AllGather {
+  std::string axis = {};
+  std::int64_t size = 0;
+  std::int64_t dim = 0;
+};
+struct Ppermute {
+  std::string axis = {};
+  std::vector<std::int64_t> sources = {};
+  std::vector<std::int64_t> targets = {};
+};
+struct AllToAll {
+  std::string axis = {};
+  std::int64_t split = 0;
+  std::int64_t concat = 0;
+};
+struct AxisIndex {
+  std::string axis = {};
+};
 
-struct Check { std::string message = {}; };
+struct Check {
+  std::string message = {};
+};
 /// `pure`: may be dropped where no result is read, and called more or less often than written.
 struct CallbackAttrs {
   std::string name = {};
@@ -169,22 +235,46 @@ struct CallbackAttrs {
 };
 
 /// Counts of the operands' roles; the rest are stacks.
-struct Scan { int consts = 0; int carry = 0; std::int64_t length = 0; bool reverse = false; std::int64_t unroll = 1; };
+struct Scan {
+  int consts = 0;
+  int carry = 0;
+  std::int64_t length = 0;
+  bool reverse = false;
+  std::int64_t unroll = 1;
+};
 /// Counts of the operands' roles; the rest is the carry. max_trips -1: without bound.
-struct While { int cond_consts = 0; int body_consts = 0; std::int64_t max_trips = -1; };
-struct Checkpoint { Policy policy = Policy::nothing; std::vector<std::string> names = {}; bool recomputes = false; };
-struct CheckpointName { std::string name = {}; };
+struct While {
+  int cond_consts = 0;
+  int body_consts = 0;
+  std::int64_t max_trips = -1;
+};
+struct Checkpoint {
+  Policy policy = Policy::nothing;
+  std::vector<std::string> names = {};
+  bool recomputes = false;
+};
+struct CheckpointName {
+  std::string name = {};
+};
 /// The first `consts` operands are captures, which these rules give no derivative.
-struct CustomJvp { int consts = 0; };
-struct CustomVjp { int consts = 0; };
-struct CustomLinear { int residuals = 0; };
-struct CustomLinearSolve { int consts = 0; };
+struct CustomJvp {
+  int consts = 0;
+};
+struct CustomVjp {
+  int consts = 0;
+};
+struct CustomLinear {
+  int residuals = 0;
+};
+struct CustomLinearSolve {
+  int consts = 0;
+};
 
 /// A step of a plan: the fusion group is the region, `schedule` the template it is built by, `tile` the two dims of the
-/// results that tile_transpose cuts. Result j lies in the buffer of the function's result `outputs[j]` or, where that is
-/// -1, in the arena at byte `offsets[j]`; `in_place[j]` is the operand whose place it takes, or -1. Of a host step: its
-/// regions' arenas begin at `frame`; `spares` holds, for each carry of a loop, the offset of a second buffer, or -1 where
-/// the body overwrites the carry in place, and then, of a while, where its condition lies.
+/// results that tile_transpose cuts. Result j lies in the buffer of the function's result `outputs[j]` or, where that
+/// is -1, in the arena at byte `offsets[j]`; `in_place[j]` is the operand whose place it takes, or -1. Of a host step:
+/// its regions' arenas begin at `frame`; `spares` holds, for each carry of a loop, the offset of a second buffer, or -1
+/// where the body overwrites the carry in place, and then, of a while, where its condition lies.
 struct Kernel {
   std::string name = {};
   Schedule schedule = Schedule::none;

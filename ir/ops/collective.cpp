@@ -76,7 +76,8 @@ absl::StatusOr<std::vector<Type>> infer_all_gather(const Eqn& e) {
 Values transpose_all_gather(Builder& b, const Eqn& e, const Values&, const Values& cts) {
   const AllGather& a = e.attrs<AllGather>();
   const Value sum = b.emit(all_reduce, {cts[0]}, AllReduce{.axis = a.axis});
-  const Value start = reshape_to(b.emit_all(&axis_index, {}, std::make_shared<const AxisIndex>(AxisIndex{.axis = a.axis}))[0], {1});
+  const Value start =
+      reshape_to(b.emit_all(&axis_index, {}, std::make_shared<const AxisIndex>(AxisIndex{.axis = a.axis}))[0], {1});
   const Value row = b.emit(dynamic_slice, {sum, start}, DynamicSlice{.dims = {a.dim}, .sizes = {1}, .index_dim = {0}});
   return {reshape_to(row, e.in(0).dims())};
 }

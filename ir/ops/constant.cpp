@@ -36,10 +36,8 @@ void eval_iota(const Eqn& e, std::span<const Literal>, std::span<Literal> out) {
   DimList i(out[0].dims().size());
   std::int64_t at = 0;
   do {
-    if (is_float(out[0].dtype()))
-      out[0].set(at++, static_cast<double>(i[dim]));
-    else
-      out[0].set_int(at++, i[dim]);
+    if (is_float(out[0].dtype())) out[0].set(at++, static_cast<double>(i[dim]));
+    else out[0].set_int(at++, i[dim]);
   } while (next_index(i, out[0].dims()));
 }
 

@@ -1,6 +1,6 @@
 // Control flow: call (a function of the module), kernel (a step of a plan), cond, scan and while. Regions are functions
-// of their own: every capture is an operand, and operands have contiguous roles, so that the region's parameters line up
-// with them.
+// of their own: every capture is an operand, and operands have contiguous roles, so that the region's parameters line
+// up with them.
 #include "ir/ops/dims.h"
 #include "ir/ops/regions.h"
 
@@ -171,9 +171,10 @@ absl::StatusOr<std::vector<Type>> infer_while(const Eqn& e) {
   const While& a = e.attrs<While>();
   if (absl::Status s = region_count(e, 2); !s.ok()) return s;
   if (a.cond_consts < 0 || a.body_consts < 0 || a.cond_consts + a.body_consts > e.num_in())
-    return absl::InvalidArgumentError(
-        fmt::format("cond_consts={} and body_consts={} do not fit {} operands", a.cond_consts, a.body_consts, e.num_in()));
-  if (a.max_trips < -1) return absl::InvalidArgumentError(fmt::format("max_trips={} must not be negative", a.max_trips));
+    return absl::InvalidArgumentError(fmt::format("cond_consts={} and body_consts={} do not fit {} operands",
+                                                  a.cond_consts, a.body_consts, e.num_in()));
+  if (a.max_trips < -1)
+    return absl::InvalidArgumentError(fmt::format("max_trips={} must not be negative", a.max_trips));
   const std::size_t cond_consts = a.cond_consts, body_consts = a.body_consts;
   const std::vector<Type> types = e.in_types();
   const std::vector<Type> carry = slice_of(types, cond_consts + body_consts, types.size() - cond_consts - body_consts);
@@ -213,8 +214,9 @@ Cost cost_while(const Eqn& e) {
 
 constinit const OpDef call = {
     .name = "call",
-    .doc = "Runs a function of the module, `call @f %x, %y`, on the operands. Derivatives and batching are those of the "
-           "callee.",
+    .doc =
+        "Runs a function of the module, `call @f %x, %y`, on the operands. Derivatives and batching are those of the "
+        "callee.",
     .num_results = -1,
     .callee_by_name = true,
     .infer = infer_from_region,
@@ -237,9 +239,10 @@ constinit const OpDef cond = {
 
 constinit const OpDef scan = {
     .name = "scan",
-    .doc = "A loop of `length` steps. Operands: consts, carry, xs (stacked along dim 0). The region maps consts, carry and "
-           "row t of xs to the next carry and row t of ys. `reverse` goes from the last row to the first; `unroll` steps "
-           "are planned as one.",
+    .doc =
+        "A loop of `length` steps. Operands: consts, carry, xs (stacked along dim 0). The region maps consts, carry and "
+        "row t of xs to the next carry and row t of ys. `reverse` goes from the last row to the first; `unroll` steps "
+        "are planned as one.",
     .num_results = -1,
     .attrs = attrs_of<Scan>(),
     .infer = infer_scan,
@@ -251,8 +254,9 @@ constinit const OpDef scan = {
 
 constinit const OpDef while_ = {
     .name = "while",
-    .doc = "A loop that runs while its condition holds, at most `max_trips` times (-1: without bound). Operands: consts of "
-           "the condition, consts of the body, carry. Regions: consts, carry -> bool[]; consts, carry -> carry.",
+    .doc =
+        "A loop that runs while its condition holds, at most `max_trips` times (-1: without bound). Operands: consts of "
+        "the condition, consts of the body, carry. Regions: consts, carry -> bool[]; consts, carry -> carry.",
     .num_results = -1,
     .attrs = attrs_of<While>(),
     .infer = infer_while,
@@ -264,9 +268,10 @@ constinit const OpDef while_ = {
 
 constinit const OpDef kernel = {
     .name = "kernel",
-    .doc = "A step of a plan: the region is computed by one kernel of the template `schedule`; `tile` is the pair of "
-           "dims that tile_transpose cuts. Result j lies in the buffer of the program's result `outputs[j]` or, where "
-           "that is -1, in the arena at `offsets[j]`; `in_place[j]` is the operand whose place it takes, or -1.",
+    .doc =
+        "A step of a plan: the region is computed by one kernel of the template `schedule`; `tile` is the pair of "
+        "dims that tile_transpose cuts. Result j lies in the buffer of the program's result `outputs[j]` or, where "
+        "that is -1, in the arena at `offsets[j]`; `in_place[j]` is the operand whose place it takes, or -1.",
     .num_results = -1,
     .attrs = attrs_of<Kernel>(),
     .infer = infer_kernel,

@@ -1,5 +1,6 @@
-// Convolution with dims in any order, any number of spatial dims, padding, strides, dilations of both operands, and groups
-// of features or of the batch. Both transposes are convolutions again: the roles of dims, strides and groups are exchanged.
+// Convolution with dims in any order, any number of spatial dims, padding, strides, dilations of both operands, and
+// groups of features or of the batch. Both transposes are convolutions again: the roles of dims, strides and groups are
+// exchanged.
 #include "ir/ops/conv.h"
 
 #include <fmt/format.h>
@@ -19,8 +20,9 @@ absl::StatusOr<std::vector<DType>> conv_dtypes(const Eqn& e) {
                                                   to_string(e.in(0).type()), to_string(e.in(1).type())));
   if (!is_int(lhs) && !is_float(lhs))
     return absl::InvalidArgumentError(fmt::format("takes integers or floats, not {}", to_string(e.in(0).type())));
-  const bool same_kind = is_float(lhs) ? is_float(result)
-                                       : is_signed_int(lhs) ? is_signed_int(result) : is_unsigned_int(result);
+  const bool same_kind = is_float(lhs)        ? is_float(result)
+                         : is_signed_int(lhs) ? is_signed_int(result)
+                                              : is_unsigned_int(result);
   if (!same_kind || (result != lhs && size_bytes(result) <= size_bytes(lhs)))
     return absl::InvalidArgumentError(
         fmt::format("dtype {} must be {} or a wider one of its kind", name(result), name(lhs)));
@@ -52,8 +54,11 @@ absl::Status check_lists(const Eqn& e) {
       a.lhs_batch.size() != a.out_batch.size() || a.lhs_feature.size() != a.rhs_feature.size() ||
       a.rhs_output.size() != a.out_feature.size() || spatial != a.rhs_spatial.size() || spatial != a.out_spatial.size())
     return absl::InvalidArgumentError("lhs, rhs and result must have the same number of dims in each role they share");
-  for (const auto& [field, list] : {std::pair<std::string_view, const DimList*>("strides", &a.strides), {"low", &a.low},
-                                    {"high", &a.high}, {"lhs_dilation", &a.lhs_dilation}, {"rhs_dilation", &a.rhs_dilation}})
+  for (const auto& [field, list] : {std::pair<std::string_view, const DimList*>("strides", &a.strides),
+                                    {"low", &a.low},
+                                    {"high", &a.high},
+                                    {"lhs_dilation", &a.lhs_dilation},
+                                    {"rhs_dilation", &a.rhs_dilation}})
     if (!list->empty() && list->size() != spatial)
       return absl::InvalidArgumentError(
           fmt::format("{} {} must have one entry for each of the {} spatial dims", field, to_string(*list), spatial));
@@ -64,14 +69,15 @@ absl::Status check_lists(const Eqn& e) {
 absl::Status check_groups(const Eqn& e) {
   const Conv& a = e.attrs<Conv>();
   if (a.groups < 1 || a.batch_groups < 1 || (a.groups > 1 && a.batch_groups > 1))
-    return absl::InvalidArgumentError(
-        fmt::format("groups ({}) and batch_groups ({}) must be at least 1, and one of them 1", a.groups, a.batch_groups));
+    return absl::InvalidArgumentError(fmt::format(
+        "groups ({}) and batch_groups ({}) must be at least 1, and one of them 1", a.groups, a.batch_groups));
   const std::int64_t parts = a.groups * a.batch_groups;
   if (parts == 1) return absl::OkStatus();
   const DimList& lhs = a.groups > 1 ? a.lhs_feature : a.lhs_batch;
   const std::string_view what = a.groups > 1 ? "features" : "batch";
   if (lhs.empty() || a.rhs_output.empty())
-    return absl::InvalidArgumentError(fmt::format("there is no dim of {} and output to part into {} groups", what, parts));
+    return absl::InvalidArgumentError(
+        fmt::format("there is no dim of {} and output to part into {} groups", what, parts));
   const std::int64_t n = e.in(0).dims()[lhs[0]], o = e.in(1).dims()[a.rhs_output[0]];
   if (n % parts || o % parts)
     return absl::InvalidArgumentError(
@@ -81,8 +87,13 @@ absl::Status check_groups(const Eqn& e) {
 
 class ConvFactors {
  public:
-  explicit ConvFactors(const Eqn& e) : a_(e.attrs<Conv>()), lhs_(e.in(0).type()), rhs_(e.in(1).type()),
-                                       l_(lhs_.rank()), r_(rhs_.rank()), o_(lhs_.rank() + rhs_.rank()) {}
+  explicit ConvFactors(const Eqn& e)
+      : a_(e.attrs<Conv>()),
+        lhs_(e.in(0).type()),
+        rhs_(e.in(1).type()),
+        l_(lhs_.rank()),
+        r_(rhs_.rank()),
+        o_(lhs_.rank() + rhs_.rank()) {}
 
   absl::StatusOr<Factors> run() {
     const std::int64_t parts = a_.groups * a_.batch_groups;
@@ -104,8 +115,8 @@ class ConvFactors {
     for (std::size_t i = 0; i < a_.lhs_feature.size(); ++i) {
       const std::int64_t m = lhs_.dims()[a_.lhs_feature[i]], n = rhs_.dims()[a_.rhs_feature[i]];
       if (m != (i == 0 ? n * a_.groups : n))
-        return mismatch(a_.groups > 1 ? fmt::format("features in {} groups", a_.groups) : "features", a_.lhs_feature[i], m,
-                        a_.rhs_feature[i], n);
+        return mismatch(a_.groups > 1 ? fmt::format("features in {} groups", a_.groups) : "features", a_.lhs_feature[i],
+                        m, a_.rhs_feature[i], n);
       r_[a_.rhs_feature[i]] = {f_.add(n, FactorClass::R, Combine::sum)};
       l_[a_.lhs_feature[i]] = with_group(i, a_.groups > 1, r_[a_.rhs_feature[i]]);
     }
@@ -172,10 +183,18 @@ Value lhs_cotangent(Builder& b, const Eqn& e, Value rhs, Value ct) {
   Slides back;
   for (const Slide& s : slides_of(a, e.in(0).type(), e.in(1).type())) back.push_back(s.backward());
   const std::int64_t parts = a.groups * a.batch_groups;
-  Conv c{.lhs_shared = DimList(a.out_shared), .lhs_batch = DimList(a.out_batch), .lhs_feature = DimList(a.out_feature),
-         .lhs_spatial = DimList(a.out_spatial), .rhs_shared = a.rhs_shared, .rhs_feature = a.rhs_output,
-         .rhs_spatial = a.rhs_spatial, .rhs_output = a.rhs_feature, .out_shared = DimList(a.lhs_shared),
-         .out_batch = DimList(a.lhs_batch), .out_spatial = DimList(a.lhs_spatial), .out_feature = DimList(a.lhs_feature),
+  Conv c{.lhs_shared = DimList(a.out_shared),
+         .lhs_batch = DimList(a.out_batch),
+         .lhs_feature = DimList(a.out_feature),
+         .lhs_spatial = DimList(a.out_spatial),
+         .rhs_shared = a.rhs_shared,
+         .rhs_feature = a.rhs_output,
+         .rhs_spatial = a.rhs_spatial,
+         .rhs_output = a.rhs_feature,
+         .out_shared = DimList(a.lhs_shared),
+         .out_batch = DimList(a.lhs_batch),
+         .out_spatial = DimList(a.lhs_spatial),
+         .out_feature = DimList(a.lhs_feature),
          .groups = parts};
   set_slides(c, back);
   Value weights = convert_to(rhs, ct.dtype());
@@ -190,10 +209,19 @@ Value rhs_cotangent(Builder& b, const Eqn& e, Value lhs, Value ct) {
   const Conv& a = e.attrs<Conv>();
   Slides over;
   for (const Slide& s : slides_of(a, e.in(0).type(), e.in(1).type())) over.push_back(s.over_results());
-  Conv c{.lhs_shared = a.lhs_shared, .lhs_batch = a.lhs_feature, .lhs_feature = a.lhs_batch, .lhs_spatial = a.lhs_spatial,
-         .rhs_shared = DimList(a.out_shared), .rhs_feature = DimList(a.out_batch), .rhs_spatial = DimList(a.out_spatial),
-         .rhs_output = DimList(a.out_feature), .out_shared = DimList(a.rhs_shared), .out_batch = DimList(a.rhs_feature),
-         .out_spatial = DimList(a.rhs_spatial), .out_feature = DimList(a.rhs_output), .groups = a.batch_groups,
+  Conv c{.lhs_shared = a.lhs_shared,
+         .lhs_batch = a.lhs_feature,
+         .lhs_feature = a.lhs_batch,
+         .lhs_spatial = a.lhs_spatial,
+         .rhs_shared = DimList(a.out_shared),
+         .rhs_feature = DimList(a.out_batch),
+         .rhs_spatial = DimList(a.out_spatial),
+         .rhs_output = DimList(a.out_feature),
+         .out_shared = DimList(a.rhs_shared),
+         .out_batch = DimList(a.rhs_feature),
+         .out_spatial = DimList(a.rhs_spatial),
+         .out_feature = DimList(a.rhs_output),
+         .groups = a.batch_groups,
          .batch_groups = a.groups};
   set_slides(c, over);
   return b.emit(conv, {convert_to(lhs, ct.dtype()), ct}, std::move(c));
@@ -214,8 +242,12 @@ Values conv_transpose(Builder& b, const Eqn& e, const Values& operands, const Va
 class Terms {
  public:
   Terms(const Eqn& e, const Literal& lhs, const Literal& rhs)
-      : a_(e.attrs<Conv>()), slides_(slides_of(a_, lhs.type(), rhs.type())), lhs_(lhs), rhs_(rhs),
-        lhs_strides_(strides_of(lhs.dims())), rhs_strides_(strides_of(rhs.dims())) {
+      : a_(e.attrs<Conv>()),
+        slides_(slides_of(a_, lhs.type(), rhs.type())),
+        lhs_(lhs),
+        rhs_(rhs),
+        lhs_strides_(strides_of(lhs.dims())),
+        rhs_strides_(strides_of(rhs.dims())) {
     for (std::int64_t d : a_.rhs_feature) ranges_.push_back(rhs.dims()[d]);
     for (const Slide& s : slides_) ranges_.push_back(s.size);
     const std::int64_t parts = a_.groups * a_.batch_groups;
@@ -227,7 +259,8 @@ class Terms {
     if (num_elements(ranges_) == 0) return;
     DimList i(lhs_strides_.size()), j(rhs_strides_.size());
     const std::int64_t group = outputs_of_group_ ? at[a_.out_feature[0]] / outputs_of_group_ : 0;
-    for (std::size_t k = 0; k < a_.lhs_shared.size(); ++k) i[a_.lhs_shared[k]] = j[a_.rhs_shared[k]] = at[a_.out_shared[k]];
+    for (std::size_t k = 0; k < a_.lhs_shared.size(); ++k)
+      i[a_.lhs_shared[k]] = j[a_.rhs_shared[k]] = at[a_.out_shared[k]];
     for (std::size_t k = 0; k < a_.lhs_batch.size(); ++k) i[a_.lhs_batch[k]] = at[a_.out_batch[k]];
     for (std::size_t k = 0; k < a_.rhs_output.size(); ++k) j[a_.rhs_output[k]] = at[a_.out_feature[k]];
     if (a_.batch_groups > 1) i[a_.lhs_batch[0]] += group * (lhs_.dims()[a_.lhs_batch[0]] / a_.batch_groups);
@@ -293,10 +326,11 @@ constexpr BatchSlot kConvSlots[] = {
 
 constinit const OpDef conv = {
     .name = "conv",
-    .doc = "Every window of lhs times rhs, summed over features and the positions in a window (cross-correlation: rhs is "
-           "not reversed). Dims have roles: see Conv in ir/ops/attrs.h. The result's spatial extents are those of the "
-           "windows that fit into the padded, spread lhs. f16 and bf16 accumulate in f32 and round once to `dtype` "
-           "(default: the operands'). Cotangents are computed in the result's dtype, then converted.",
+    .doc =
+        "Every window of lhs times rhs, summed over features and the positions in a window (cross-correlation: rhs is "
+        "not reversed). Dims have roles: see Conv in ir/ops/attrs.h. The result's spatial extents are those of the "
+        "windows that fit into the padded, spread lhs. f16 and bf16 accumulate in f32 and round once to `dtype` "
+        "(default: the operands'). Cotangents are computed in the result's dtype, then converted.",
     .arity = 2,
     .attrs = attrs_of<Conv>(),
     .factors = conv_factors,
@@ -308,50 +342,51 @@ constinit const OpDef conv = {
     .eval = eval_conv,
     .cost = conv_cost,
     .ulp = 8,
-    .samples = [] {
-      return Samples{
+    .samples =
+        [] {
+          return Samples{
           // NHWC, HWIO
-          "conv f64[2, 4, 3, 2], f64[2, 2, 2, 3] {lhs_batch=[0], lhs_feature=[3], lhs_spatial=[1, 2], rhs_feature=[2], "
-          "rhs_spatial=[0, 1], rhs_output=[3], out_batch=[0], out_spatial=[1, 2], out_feature=[3], low=[1, 0], high=[0, 1]}",
-          "conv f32[1, 5, 6, 3], f32[3, 3, 3, 4] {lhs_batch=[0], lhs_feature=[3], lhs_spatial=[1, 2], rhs_feature=[2], "
-          "rhs_spatial=[0, 1], rhs_output=[3], out_batch=[0], out_spatial=[1, 2], out_feature=[3], strides=[2, 2], "
-          "low=[1, 1], high=[1, 1]}",
+              "conv f64[2, 4, 3, 2], f64[2, 2, 2, 3] {lhs_batch=[0], lhs_feature=[3], lhs_spatial=[1, 2], rhs_feature=[2], "
+              "rhs_spatial=[0, 1], rhs_output=[3], out_batch=[0], out_spatial=[1, 2], out_feature=[3], low=[1, 0], high=[0, 1]}",
+              "conv f32[1, 5, 6, 3], f32[3, 3, 3, 4] {lhs_batch=[0], lhs_feature=[3], lhs_spatial=[1, 2], rhs_feature=[2], "
+              "rhs_spatial=[0, 1], rhs_output=[3], out_batch=[0], out_spatial=[1, 2], out_feature=[3], strides=[2, 2], "
+              "low=[1, 1], high=[1, 1]}",
           // NCHW, OIHW
-          "conv f32[2, 3, 4, 5], f32[2, 3, 2, 3] {lhs_batch=[0], lhs_feature=[1], lhs_spatial=[2, 3], rhs_feature=[1], "
-          "rhs_spatial=[2, 3], rhs_output=[0], out_batch=[0], out_spatial=[2, 3], out_feature=[1]}",
+              "conv f32[2, 3, 4, 5], f32[2, 3, 2, 3] {lhs_batch=[0], lhs_feature=[1], lhs_spatial=[2, 3], rhs_feature=[1], "
+              "rhs_spatial=[2, 3], rhs_output=[0], out_batch=[0], out_spatial=[2, 3], out_feature=[1]}",
           // one dim, every kind of dilation, and cropping
-          "conv f64[2, 5, 2], f64[2, 2, 3] {lhs_batch=[0], lhs_feature=[2], lhs_spatial=[1], rhs_feature=[1], "
-          "rhs_spatial=[0], rhs_output=[2], out_batch=[0], out_spatial=[1], out_feature=[2], strides=[2], low=[-1], "
-          "high=[2], lhs_dilation=[3], rhs_dilation=[2]}",
-          "conv f64[6, 1], f64[3, 1] {lhs_feature=[1], lhs_spatial=[0], rhs_feature=[1], rhs_spatial=[0], "
-          "out_spatial=[0], strides=[2], low=[3], high=[-2]}",
+              "conv f64[2, 5, 2], f64[2, 2, 3] {lhs_batch=[0], lhs_feature=[2], lhs_spatial=[1], rhs_feature=[1], "
+              "rhs_spatial=[0], rhs_output=[2], out_batch=[0], out_spatial=[1], out_feature=[2], strides=[2], low=[-1], "
+              "high=[2], lhs_dilation=[3], rhs_dilation=[2]}",
+              "conv f64[6, 1], f64[3, 1] {lhs_feature=[1], lhs_spatial=[0], rhs_feature=[1], rhs_spatial=[0], "
+              "out_spatial=[0], strides=[2], low=[3], high=[-2]}",
           // groups
-          "conv f64[2, 3, 4], f64[2, 2, 6] {lhs_batch=[0], lhs_feature=[2], lhs_spatial=[1], rhs_feature=[1], "
-          "rhs_spatial=[0], rhs_output=[2], out_batch=[0], out_spatial=[1], out_feature=[2], groups=2}",
-          "conv f64[4, 3, 2], f64[2, 2, 4] {lhs_batch=[0], lhs_feature=[2], lhs_spatial=[1], rhs_feature=[1], "
-          "rhs_spatial=[0], rhs_output=[2], out_batch=[0], out_spatial=[1], out_feature=[2], batch_groups=2}",
-          "conv f32[2, 5, 3], f32[3, 1, 3] {lhs_batch=[0], lhs_feature=[2], lhs_spatial=[1], rhs_feature=[1], "
-          "rhs_spatial=[0], rhs_output=[2], out_batch=[0], out_spatial=[1], out_feature=[2], low=[1], high=[1], groups=3}",
+              "conv f64[2, 3, 4], f64[2, 2, 6] {lhs_batch=[0], lhs_feature=[2], lhs_spatial=[1], rhs_feature=[1], "
+              "rhs_spatial=[0], rhs_output=[2], out_batch=[0], out_spatial=[1], out_feature=[2], groups=2}",
+              "conv f64[4, 3, 2], f64[2, 2, 4] {lhs_batch=[0], lhs_feature=[2], lhs_spatial=[1], rhs_feature=[1], "
+              "rhs_spatial=[0], rhs_output=[2], out_batch=[0], out_spatial=[1], out_feature=[2], batch_groups=2}",
+              "conv f32[2, 5, 3], f32[3, 1, 3] {lhs_batch=[0], lhs_feature=[2], lhs_spatial=[1], rhs_feature=[1], "
+              "rhs_spatial=[0], rhs_output=[2], out_batch=[0], out_spatial=[1], out_feature=[2], low=[1], high=[1], groups=3}",
           // shared dims, and three spatial ones
-          "conv f64[3, 4, 2], f64[2, 3, 2] {lhs_shared=[0], lhs_spatial=[1], lhs_feature=[2], rhs_shared=[1], "
-          "rhs_spatial=[0], rhs_feature=[2], out_shared=[1], out_spatial=[0]}",
-          "conv f32[1, 3, 2, 4, 2], f32[2, 1, 3, 2, 2] {lhs_batch=[0], lhs_feature=[4], lhs_spatial=[1, 2, 3], "
-          "rhs_feature=[3], rhs_spatial=[0, 1, 2], rhs_output=[4], out_batch=[0], out_spatial=[1, 2, 3], out_feature=[4]}",
+              "conv f64[3, 4, 2], f64[2, 3, 2] {lhs_shared=[0], lhs_spatial=[1], lhs_feature=[2], rhs_shared=[1], "
+              "rhs_spatial=[0], rhs_feature=[2], out_shared=[1], out_spatial=[0]}",
+              "conv f32[1, 3, 2, 4, 2], f32[2, 1, 3, 2, 2] {lhs_batch=[0], lhs_feature=[4], lhs_spatial=[1, 2, 3], "
+              "rhs_feature=[3], rhs_spatial=[0, 1, 2], rhs_output=[4], out_batch=[0], out_spatial=[1, 2, 3], out_feature=[4]}",
           // no spatial dim, no window that fits, nothing to sum
-          "conv f32[2, 3], f32[3, 4] {lhs_batch=[0], lhs_feature=[1], rhs_feature=[0], rhs_output=[1], out_batch=[0], "
-          "out_feature=[1]}",
-          "conv f32[2, 2, 3], f32[3, 3, 4] {lhs_batch=[0], lhs_feature=[2], lhs_spatial=[1], rhs_feature=[1], "
-          "rhs_spatial=[0], rhs_output=[2], out_batch=[0], out_spatial=[1], out_feature=[2]}",
-          "conv f32[2, 4, 0], f32[3, 0, 4] {lhs_batch=[0], lhs_feature=[2], lhs_spatial=[1], rhs_feature=[1], "
-          "rhs_spatial=[0], rhs_output=[2], out_batch=[0], out_spatial=[1], out_feature=[2]}",
+              "conv f32[2, 3], f32[3, 4] {lhs_batch=[0], lhs_feature=[1], rhs_feature=[0], rhs_output=[1], out_batch=[0], "
+              "out_feature=[1]}",
+              "conv f32[2, 2, 3], f32[3, 3, 4] {lhs_batch=[0], lhs_feature=[2], lhs_spatial=[1], rhs_feature=[1], "
+              "rhs_spatial=[0], rhs_output=[2], out_batch=[0], out_spatial=[1], out_feature=[2]}",
+              "conv f32[2, 4, 0], f32[3, 0, 4] {lhs_batch=[0], lhs_feature=[2], lhs_spatial=[1], rhs_feature=[1], "
+              "rhs_spatial=[0], rhs_output=[2], out_batch=[0], out_spatial=[1], out_feature=[2]}",
           // other dtypes
-          "conv bf16[2, 5, 3], bf16[3, 3, 4] {lhs_batch=[0], lhs_feature=[2], lhs_spatial=[1], rhs_feature=[1], "
-          "rhs_spatial=[0], rhs_output=[2], out_batch=[0], out_spatial=[1], out_feature=[2], dtype=f32}",
-          "conv f16[1, 5, 2], f16[3, 2, 2] {lhs_batch=[0], lhs_feature=[2], lhs_spatial=[1], rhs_feature=[1], "
-          "rhs_spatial=[0], rhs_output=[2], out_batch=[0], out_spatial=[1], out_feature=[2]}",
-          "conv i8[1, 5, 2], i8[3, 2, 2] {lhs_batch=[0], lhs_feature=[2], lhs_spatial=[1], rhs_feature=[1], "
-          "rhs_spatial=[0], rhs_output=[2], out_batch=[0], out_spatial=[1], out_feature=[2], dtype=i32}"};
-    },
+              "conv bf16[2, 5, 3], bf16[3, 3, 4] {lhs_batch=[0], lhs_feature=[2], lhs_spatial=[1], rhs_feature=[1], "
+              "rhs_spatial=[0], rhs_output=[2], out_batch=[0], out_spatial=[1], out_feature=[2], dtype=f32}",
+              "conv f16[1, 5, 2], f16[3, 2, 2] {lhs_batch=[0], lhs_feature=[2], lhs_spatial=[1], rhs_feature=[1], "
+              "rhs_spatial=[0], rhs_output=[2], out_batch=[0], out_spatial=[1], out_feature=[2]}",
+              "conv i8[1, 5, 2], i8[3, 2, 2] {lhs_batch=[0], lhs_feature=[2], lhs_spatial=[1], rhs_feature=[1], "
+              "rhs_spatial=[0], rhs_output=[2], out_batch=[0], out_spatial=[1], out_feature=[2], dtype=i32}"};
+        },
 };
 
 }  // namespace sheaf::ir::ops

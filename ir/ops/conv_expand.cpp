@@ -1,5 +1,5 @@
-// A convolution as a dot product: the windows of lhs are a view, so that a kernel reads them where they lie, and dims go
-// into the order in which the product gives the result without a copy.
+// A convolution as a dot product: the windows of lhs are a view, so that a kernel reads them where they lie, and dims
+// go into the order in which the product gives the result without a copy.
 #include <algorithm>
 
 #include "ir/ops/conv.h"
@@ -12,15 +12,19 @@ Slides slides_of(const Conv& a, Type lhs, Type rhs) {
   };
   Slides slides;
   for (std::size_t i = 0; i < a.lhs_spatial.size(); ++i)
-    slides.push_back({.dim = static_cast<int>(a.lhs_spatial[i]), .extent = lhs.dims()[a.lhs_spatial[i]],
-                      .size = rhs.dims()[a.rhs_spatial[i]], .stride = entry(a.strides, i, 1), .low = entry(a.low, i, 0),
-                      .high = entry(a.high, i, 0), .base_dilation = entry(a.lhs_dilation, i, 1),
+    slides.push_back({.dim = static_cast<int>(a.lhs_spatial[i]),
+                      .extent = lhs.dims()[a.lhs_spatial[i]],
+                      .size = rhs.dims()[a.rhs_spatial[i]],
+                      .stride = entry(a.strides, i, 1),
+                      .low = entry(a.low, i, 0),
+                      .high = entry(a.high, i, 0),
+                      .base_dilation = entry(a.lhs_dilation, i, 1),
                       .dilation = entry(a.rhs_dilation, i, 1)});
   return slides;
 }
 
 void set_slides(Conv& a, const Slides& slides) {
-  const auto list = [&](std::int64_t Slide::*entry, std::int64_t neutral) {
+  const auto list = [&](std::int64_t Slide::* entry, std::int64_t neutral) {
     DimList values;
     for (const Slide& s : slides) values.push_back(s.*entry);
     return std::count(values.begin(), values.end(), neutral) == std::ssize(values) ? DimList() : values;
@@ -85,7 +89,8 @@ Labels summed_order(const Conv& a) {
   const auto add = [&](Role role, std::size_t count) {
     for (std::size_t i = 0; i < count; ++i) order.push_back({role, i});
   };
-  const bool features_last = !a.lhs_feature.empty() && !a.lhs_spatial.empty() && a.lhs_feature[0] > a.lhs_spatial.back();
+  const bool features_last =
+      !a.lhs_feature.empty() && !a.lhs_spatial.empty() && a.lhs_feature[0] > a.lhs_spatial.back();
   if (features_last) add(Role::tap, a.lhs_spatial.size());
   add(Role::feature, a.lhs_feature.size());
   if (!features_last) add(Role::tap, a.lhs_spatial.size());
@@ -168,7 +173,8 @@ Labelled product(const Labelled& x, const Labelled& y, const Labels& paired, con
 Values expand_conv(Builder&, const Eqn& e, const Values& operands) {
   const Conv& a = e.attrs<Conv>();
   const DType dtype = a.dtype;
-  const Labels wanted = result_labels(a, e.out().rank()), summed = summed_order(a), paired = filtered(wanted, is_paired);
+  const Labels wanted = result_labels(a, e.out().rank()), summed = summed_order(a),
+               paired = filtered(wanted, is_paired);
   const Labels places = filtered(wanted, [](Label l) { return l.role == Role::batch || l.role == Role::spatial; });
   const Labels outputs = filtered(wanted, [](Label l) { return l.role == Role::output; });
   Labelled x = windows(e, operands[0]), y = weights(e, operands[1]);

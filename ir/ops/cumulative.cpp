@@ -1,5 +1,5 @@
-// Running reductions along one dim, and the recurrence y[i] = a[i] y[i-1] + b[i], which all of their derivatives are: no
-// derivative divides by an element, so zeros and ties come out exact, and each costs one more pass over the dim.
+// Running reductions along one dim, and the recurrence y[i] = a[i] y[i-1] + b[i], which all of their derivatives are:
+// no derivative divides by an element, so zeros and ties come out exact, and each costs one more pass over the dim.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -66,8 +66,8 @@ Value prod_tangent(Line line, Value x, Value dx) {
   return line.recur(x, line.previous(line.running(x, Kind::prod), 1) * dx);
 }
 
-// The mean of the tangents of all elements so far that equal the extreme: with n of them, the new one counts 1/n and what
-// was before (n - 1)/n, or all of it where the extreme stays. After a NaN nothing is equal: 0 / 0 = NaN.
+// The mean of the tangents of all elements so far that equal the extreme: with n of them, the new one counts 1/n and
+// what was before (n - 1)/n, or all of it where the extreme stays. After a NaN nothing is equal: 0 / 0 = NaN.
 Value extreme_tangent(Line line, Kind kind, Value x, Value y, Value dx) {
   Builder& b = x.builder();
   const double lowest = std::numeric_limits<double>::infinity() * (kind == Kind::max ? -1 : 1);
@@ -190,10 +190,11 @@ void eval_recurrence(const Eqn& e, std::span<const Literal> in, std::span<Litera
 
 constinit const OpDef cumulative = {
     .name = "cumulative",
-    .doc = "Combines each element with all before it along `dim` (behind it, if `reverse`) by `kind`: sum, prod, max, min "
-           "(integers and floats), logsumexp (floats). f16 and bf16 accumulate in f32 and round each result once; "
-           "integers wrap; a NaN stays. Elements are combined one after the other, in order. The derivative of max and "
-           "min is the mean over the tied winners so far; that of prod is exact at zeros.",
+    .doc =
+        "Combines each element with all before it along `dim` (behind it, if `reverse`) by `kind`: sum, prod, max, min "
+        "(integers and floats), logsumexp (floats). f16 and bf16 accumulate in f32 and round each result once; "
+        "integers wrap; a NaN stays. Elements are combined one after the other, in order. The derivative of max and "
+        "min is the mean over the tied winners so far; that of prod is exact at zeros.",
     .arity = 1,
     .attrs = attrs_of<Cumulative>(),
     .factors = [](const Eqn& e) { return along(e, e.attrs<Cumulative>().dim); },
@@ -203,39 +204,43 @@ constinit const OpDef cumulative = {
     .transpose = cumulative_transpose,
     .lower = [](const Eqn& e) -> Lowering {
       const Cumulative& a = e.attrs<Cumulative>();
-      return lowering::Recurrence{.kind = a.kind, .dim = static_cast<int>(a.dim[0]), .is_reverse = a.reverse,
-                            .accumulate = accumulator(e.out().dtype())};
+      return lowering::Recurrence{.kind = a.kind,
+                                  .dim = static_cast<int>(a.dim[0]),
+                                  .is_reverse = a.reverse,
+                                  .accumulate = accumulator(e.out().dtype())};
     },
     .eval = eval_cumulative,
     .ulp = 8,
-    .samples = [] {
-      return Samples{"cumulative f32[4, 6] {dim=[1]}",
-                     "cumulative f64[3, 5, 2] {dim=[1], reverse=true}",
-                     "cumulative bf16[5, 3] {dim=[0]}",
-                     "cumulative f16[7] {dim=[0], reverse=true}",
-                     "cumulative i8[5, 3] in (-100, 100) {dim=[0]}",
-                     "cumulative f32[0, 3] {dim=[0]}",
-                     "cumulative f32[1, 3] {dim=[0]}",
-                     "cumulative f32[2, 70] {dim=[0]}",
-                     "cumulative f64[2, 5] {kind=prod, dim=[1]}",
-                     "cumulative f16[3, 4] {kind=prod, dim=[1], reverse=true}",
-                     "cumulative u32[4, 2] {kind=prod, dim=[0]}",
-                     "cumulative f64[5, 3] {kind=max, dim=[0]}",
-                     "cumulative f64[4, 5] {kind=max, dim=[1], reverse=true}",
-                     "cumulative bf16[6] {kind=max, dim=[0]}",
-                     "cumulative i32[6, 2] {kind=max, dim=[0], reverse=true}",
-                     "cumulative f64[5, 3] {kind=min, dim=[0]}",
-                     "cumulative u64[3, 5] {kind=min, dim=[1]}",
-                     "cumulative f64[2, 5] {kind=logsumexp, dim=[1]}",
-                     "cumulative f32[5, 3] in (-100, 100) {kind=logsumexp, dim=[0], reverse=true}",
-                     "cumulative f16[7] {kind=logsumexp, dim=[0]}"};
-    },
+    .samples =
+        [] {
+          return Samples{"cumulative f32[4, 6] {dim=[1]}",
+                         "cumulative f64[3, 5, 2] {dim=[1], reverse=true}",
+                         "cumulative bf16[5, 3] {dim=[0]}",
+                         "cumulative f16[7] {dim=[0], reverse=true}",
+                         "cumulative i8[5, 3] in (-100, 100) {dim=[0]}",
+                         "cumulative f32[0, 3] {dim=[0]}",
+                         "cumulative f32[1, 3] {dim=[0]}",
+                         "cumulative f32[2, 70] {dim=[0]}",
+                         "cumulative f64[2, 5] {kind=prod, dim=[1]}",
+                         "cumulative f16[3, 4] {kind=prod, dim=[1], reverse=true}",
+                         "cumulative u32[4, 2] {kind=prod, dim=[0]}",
+                         "cumulative f64[5, 3] {kind=max, dim=[0]}",
+                         "cumulative f64[4, 5] {kind=max, dim=[1], reverse=true}",
+                         "cumulative bf16[6] {kind=max, dim=[0]}",
+                         "cumulative i32[6, 2] {kind=max, dim=[0], reverse=true}",
+                         "cumulative f64[5, 3] {kind=min, dim=[0]}",
+                         "cumulative u64[3, 5] {kind=min, dim=[1]}",
+                         "cumulative f64[2, 5] {kind=logsumexp, dim=[1]}",
+                         "cumulative f32[5, 3] in (-100, 100) {kind=logsumexp, dim=[0], reverse=true}",
+                         "cumulative f16[7] {kind=logsumexp, dim=[0]}"};
+        },
 };
 
 constinit const OpDef recurrence = {
     .name = "recurrence",
-    .doc = "out[i] = a[i] out[i-1] + b[i] along `dim`, from its end if `reverse`; the first is b's. Each step is one fused "
-           "multiply-add; f16 and bf16 keep the state in f32 and round each result once.",
+    .doc =
+        "out[i] = a[i] out[i-1] + b[i] along `dim`, from its end if `reverse`; the first is b's. Each step is one fused "
+        "multiply-add; f16 and bf16 keep the state in f32 and round each result once.",
     .arity = 2,
     .types = Dtypes::floating,
     .attrs = attrs_of<Recurrence>(),
@@ -245,17 +250,23 @@ constinit const OpDef recurrence = {
     .transpose = recurrence_transpose,
     .lower = [](const Eqn& e) -> Lowering {
       const Recurrence& a = e.attrs<Recurrence>();
-      return lowering::Recurrence{.kind = Kind::affine, .dim = static_cast<int>(a.dim[0]), .is_reverse = a.reverse,
-                            .accumulate = accumulator(e.out().dtype())};
+      return lowering::Recurrence{.kind = Kind::affine,
+                                  .dim = static_cast<int>(a.dim[0]),
+                                  .is_reverse = a.reverse,
+                                  .accumulate = accumulator(e.out().dtype())};
     },
     .eval = eval_recurrence,
     .ulp = 8,
-    .samples = [] {
-      return Samples{"recurrence f64[4, 3], f64[4, 3] {dim=[0]}", "recurrence f64[2, 5], f64[2, 5] {dim=[1], reverse=true}",
-                     "recurrence f32[3, 4], f32[3, 4] in (-1, 1) {dim=[1]}", "recurrence bf16[5], bf16[5] {dim=[0]}",
-                     "recurrence f16[2, 2], f16[2, 2] {dim=[0], reverse=true}", "recurrence f32[0, 2], f32[0, 2] {dim=[0]}",
-                     "recurrence f32[2, 1], f32[2, 1] {dim=[1]}"};
-    },
+    .samples =
+        [] {
+          return Samples{"recurrence f64[4, 3], f64[4, 3] {dim=[0]}",
+                         "recurrence f64[2, 5], f64[2, 5] {dim=[1], reverse=true}",
+                         "recurrence f32[3, 4], f32[3, 4] in (-1, 1) {dim=[1]}",
+                         "recurrence bf16[5], bf16[5] {dim=[0]}",
+                         "recurrence f16[2, 2], f16[2, 2] {dim=[0], reverse=true}",
+                         "recurrence f32[0, 2], f32[0, 2] {dim=[0]}",
+                         "recurrence f32[2, 1], f32[2, 1] {dim=[1]}"};
+        },
 };
 
 }  // namespace sheaf::ir::ops

@@ -85,7 +85,9 @@ absl::StatusOr<std::vector<Type>> infer_custom_solve(const Eqn& e) {
   return b;
 }
 
-void eval_first(const Eqn& e, std::span<const Literal> in, std::span<Literal> out) { eval_into(*e.regions[0], in, out); }
+void eval_first(const Eqn& e, std::span<const Literal> in, std::span<Literal> out) {
+  eval_into(*e.regions[0], in, out);
+}
 Cost cost_first(const Eqn& e) { return cost_of_region(*e.regions[0]); }
 
 void eval_barrier(const Eqn&, std::span<const Literal> in, std::span<Literal> out) {
@@ -116,8 +118,9 @@ std::vector<Batched> batch_barrier(Builder& b, const Eqn&, std::span<const Batch
 
 constinit const OpDef checkpoint = {
     .name = "checkpoint",
-    .doc = "Runs the region; when differentiated backwards, what `policy` does not save is computed again instead of kept "
-           "(Chen et al., arXiv:1604.06174). `recomputes` marks the copy that does so.",
+    .doc =
+        "Runs the region; when differentiated backwards, what `policy` does not save is computed again instead of kept "
+        "(Chen et al., arXiv:1604.06174). `recomputes` marks the copy that does so.",
     .num_results = -1,
     .attrs = attrs_of<Checkpoint>(),
     .infer = infer_checkpoint,
@@ -133,13 +136,15 @@ constinit const OpDef checkpoint_name = unary({
     .attrs = attrs_of<CheckpointName>(),
     .linear = jointly(all_operands),
     .transpose = [](Builder&, const Eqn&, const Values&, const Values& cts) -> Values { return {cts[0]}; },
-    .lower = [](const Eqn& e) { return map_of(e, [](ScalarBuilder&, const std::vector<ScalarRef>& in) { return in[0]; }); },
+    .lower =
+        [](const Eqn& e) { return map_of(e, [](ScalarBuilder&, const std::vector<ScalarRef>& in) { return in[0]; }); },
     .samples = [] { return Samples{"checkpoint_name f32[2, 3] {name=\"h\"}", "checkpoint_name i32[3] {name=\"h\"}"}; },
 });
 
 constinit const OpDef barrier = {
     .name = "barrier",
-    .doc = "The operands, all of them computed before any reader of a result: equal equations on its two sides stay two.",
+    .doc =
+        "The operands, all of them computed before any reader of a result: equal equations on its two sides stay two.",
     .num_results = -1,
     .infer = [](const Eqn& e) -> absl::StatusOr<std::vector<Type>> { return e.in_types(); },
     .linear = jointly(all_operands),
@@ -154,8 +159,9 @@ constinit const OpDef barrier = {
 
 constinit const OpDef custom_jvp = {
     .name = "custom_jvp",
-    .doc = "Runs region 0; its forward derivative is region 1: operands, then a tangent of every float operand past the "
-           "first `consts` -> results, then a tangent of every float result.",
+    .doc =
+        "Runs region 0; its forward derivative is region 1: operands, then a tangent of every float operand past the "
+        "first `consts` -> results, then a tangent of every float result.",
     .num_results = -1,
     .attrs = attrs_of<CustomJvp>(),
     .infer = infer_custom_jvp,
@@ -167,8 +173,9 @@ constinit const OpDef custom_jvp = {
 
 constinit const OpDef custom_vjp = {
     .name = "custom_vjp",
-    .doc = "Runs region 0. Differentiated, region 1 (the same, then residuals) runs forward and region 2 backward: the first "
-           "`consts` operands, residuals, a cotangent of every float result -> a cotangent of every other float operand.",
+    .doc =
+        "Runs region 0. Differentiated, region 1 (the same, then residuals) runs forward and region 2 backward: the first "
+        "`consts` operands, residuals, a cotangent of every float result -> a cotangent of every other float operand.",
     .num_results = -1,
     .attrs = attrs_of<CustomVjp>(),
     .infer = infer_custom_vjp,
@@ -190,14 +197,16 @@ constinit const OpDef custom_linear = {
 
 constinit const OpDef custom_linear_solve = {
     .name = "custom_linear_solve",
-    .doc = "The x with matvec(x) = b. Operands: consts, b. Regions, each consts, v -> v: matvec, solve and, where the "
-           "derivative is to be taken backwards, the solve of the transposed map.",
+    .doc =
+        "The x with matvec(x) = b. Operands: consts, b. Regions, each consts, v -> v: matvec, solve and, where the "
+        "derivative is to be taken backwards, the solve of the transposed map.",
     .num_results = -1,
     .attrs = attrs_of<CustomLinearSolve>(),
     .infer = infer_custom_solve,
     .no_jvp = Absent::by_region,
     .lower = lower_region,
-    .eval = [](const Eqn& e, std::span<const Literal> in, std::span<Literal> out) { eval_into(*e.regions[1], in, out); },
+    .eval = [](const Eqn& e, std::span<const Literal> in,
+               std::span<Literal> out) { eval_into(*e.regions[1], in, out); },
     .cost = [](const Eqn& e) { return cost_of_region(*e.regions[1]); },
 };
 

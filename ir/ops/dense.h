@@ -13,7 +13,8 @@ namespace sheaf::ir::ops {
 
 class Dense {
  public:
-  Dense(std::int64_t rows, std::int64_t columns) : rows_(rows), columns_(columns), data_(static_cast<std::size_t>(rows * columns)) {}
+  Dense(std::int64_t rows, std::int64_t columns)
+      : rows_(rows), columns_(columns), data_(static_cast<std::size_t>(rows * columns)) {}
   /// Matrix `index` of a batch of them.
   Dense(const Literal& from, std::int64_t rows, std::int64_t columns, std::int64_t index) : Dense(rows, columns) {
     for (std::int64_t i = 0; i < rows * columns; ++i) data_[i] = from.get(index * rows * columns + i);

@@ -42,7 +42,8 @@ inline absl::Status check_one_dim(std::string_view field, const DimList& dim, in
 /// One entry per dim of a tensor of that rank. `field` opens the message: "perm".
 inline absl::Status check_length(std::string_view field, const DimList& list, int rank) {
   if (static_cast<int>(list.size()) == rank) return absl::OkStatus();
-  return absl::InvalidArgumentError(fmt::format("{} {} must have one entry for each of the {} dims", field, to_string(list), rank));
+  return absl::InvalidArgumentError(
+      fmt::format("{} {} must have one entry for each of the {} dims", field, to_string(list), rank));
 }
 
 /// No negative extent.

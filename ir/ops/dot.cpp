@@ -19,8 +19,9 @@ absl::StatusOr<std::vector<DType>> dot_dtypes(const Eqn& e) {
                                                   to_string(e.in(0).type()), to_string(e.in(1).type())));
   if (!is_int(lhs) && !is_float(lhs))
     return absl::InvalidArgumentError(fmt::format("takes integers or floats, not {}", to_string(e.in(0).type())));
-  const bool same_kind = is_float(lhs) ? is_float(result)
-                                       : is_signed_int(lhs) ? is_signed_int(result) : is_unsigned_int(result);
+  const bool same_kind = is_float(lhs)        ? is_float(result)
+                         : is_signed_int(lhs) ? is_signed_int(result)
+                                              : is_unsigned_int(result);
   if (!same_kind || (result != lhs && size_bytes(result) <= size_bytes(lhs)))
     return absl::InvalidArgumentError(
         fmt::format("dtype {} must be {} or a wider one of its kind", name(result), name(lhs)));
@@ -88,12 +89,12 @@ Value lhs_cotangent(Builder& b, const Eqn& e, Value rhs, Value ct) {
   const int nb = static_cast<int>(a.lhs_batch.size());
   const DimList lhs_free = other_dims(concat(a.lhs_batch, a.lhs), e.in(0).rank());
   const DimList rhs_free = other_dims(concat(a.rhs_batch, a.rhs), rhs.rank());
-  const Value raw = b.emit(dot, {ct, convert_to(rhs, ct.dtype())},
-                           Dot{.lhs = dim_range(nb + static_cast<int>(lhs_free.size()),
-                                                static_cast<int>(rhs_free.size())),
-                               .rhs = rhs_free,
-                               .lhs_batch = dim_range(0, nb),
-                               .rhs_batch = a.rhs_batch});
+  const Value raw =
+      b.emit(dot, {ct, convert_to(rhs, ct.dtype())},
+             Dot{.lhs = dim_range(nb + static_cast<int>(lhs_free.size()), static_cast<int>(rhs_free.size())),
+                 .rhs = rhs_free,
+                 .lhs_batch = dim_range(0, nb),
+                 .rhs_batch = a.rhs_batch});
   return in_operand_order(raw, concat(concat(a.lhs_batch, lhs_free), by_partner(a.rhs, a.lhs)));
 }
 
@@ -172,10 +173,11 @@ constexpr BatchSlot kDotSlots[] = {{.operands = 0b11, .append = kBatchFields}};
 
 constinit const OpDef dot = {
     .name = "dot",
-    .doc = "Sum of products over the dims that `lhs` and `rhs` pair up, for each position of the paired `lhs_batch` and "
-           "`rhs_batch`. Result dims: batch, the free dims of lhs, the free dims of rhs. f16 and bf16 accumulate in "
-           "f32 and round once to `dtype` (default: the operands'). Over nothing the sum is 0. Cotangents are computed "
-           "in the result's dtype, then converted.",
+    .doc =
+        "Sum of products over the dims that `lhs` and `rhs` pair up, for each position of the paired `lhs_batch` and "
+        "`rhs_batch`. Result dims: batch, the free dims of lhs, the free dims of rhs. f16 and bf16 accumulate in "
+        "f32 and round once to `dtype` (default: the operands'). Over nothing the sum is 0. Cotangents are computed "
+        "in the result's dtype, then converted.",
     .arity = 2,
     .attrs = attrs_of<Dot>(),
     .factors = dot_factors,
@@ -194,22 +196,23 @@ constinit const OpDef dot = {
     .eval = eval_dot,
     .cost = dot_cost,
     .ulp = 8,
-    .samples = [] {
-      return Samples{"dot f32[2, 3], f32[3, 4] {lhs=[1], rhs=[0]}",
-                     "dot f32[3, 2], f32[4, 3] {lhs=[0], rhs=[1]}",
-                     "dot f64[2, 3, 4], f64[4, 3, 2] {lhs=[2], rhs=[0], lhs_batch=[0], rhs_batch=[2]}",
-                     "dot f32[2, 3, 5], f32[5, 7, 3] {lhs=[2, 1], rhs=[0, 2]}",
-                     "dot bf16[5, 7], bf16[7, 3] {lhs=[1], rhs=[0]}",
-                     "dot bf16[5, 7], bf16[7, 3] {lhs=[1], rhs=[0], dtype=f32}",
-                     "dot f16[3], f16[3] {lhs=[0], rhs=[0]}",
-                     "dot f32[3], f32[2] {lhs=[], rhs=[]}",
-                     "dot f32[], f32[]",
-                     "dot f32[2, 0], f32[0, 3] {lhs=[1], rhs=[0]}",
-                     "dot f32[0, 3], f32[3, 2] {lhs=[1], rhs=[0]}",
-                     "dot i32[3, 4], i32[4, 2] {lhs=[1], rhs=[0]}",
-                     "dot i8[3, 4], i8[4, 2] {lhs=[1], rhs=[0], dtype=i32}",
-                     "dot u8[1, 1], u8[1, 1] {lhs=[1], rhs=[0]}"};
-    },
+    .samples =
+        [] {
+          return Samples{"dot f32[2, 3], f32[3, 4] {lhs=[1], rhs=[0]}",
+                         "dot f32[3, 2], f32[4, 3] {lhs=[0], rhs=[1]}",
+                         "dot f64[2, 3, 4], f64[4, 3, 2] {lhs=[2], rhs=[0], lhs_batch=[0], rhs_batch=[2]}",
+                         "dot f32[2, 3, 5], f32[5, 7, 3] {lhs=[2, 1], rhs=[0, 2]}",
+                         "dot bf16[5, 7], bf16[7, 3] {lhs=[1], rhs=[0]}",
+                         "dot bf16[5, 7], bf16[7, 3] {lhs=[1], rhs=[0], dtype=f32}",
+                         "dot f16[3], f16[3] {lhs=[0], rhs=[0]}",
+                         "dot f32[3], f32[2] {lhs=[], rhs=[]}",
+                         "dot f32[], f32[]",
+                         "dot f32[2, 0], f32[0, 3] {lhs=[1], rhs=[0]}",
+                         "dot f32[0, 3], f32[3, 2] {lhs=[1], rhs=[0]}",
+                         "dot i32[3, 4], i32[4, 2] {lhs=[1], rhs=[0]}",
+                         "dot i8[3, 4], i8[4, 2] {lhs=[1], rhs=[0], dtype=i32}",
+                         "dot u8[1, 1], u8[1, 1] {lhs=[1], rhs=[0]}"};
+        },
 };
 
 }  // namespace sheaf::ir::ops

@@ -6,7 +6,9 @@ namespace sheaf::ir::ops {
 namespace {
 
 // What both ops say about starts.
-struct Starts { DimList dims, batch, starts_batch, index_dim; };
+struct Starts {
+  DimList dims, batch, starts_batch, index_dim;
+};
 Starts starts_of(const DynamicSlice& a) { return {a.dims, a.batch, a.starts_batch, a.index_dim}; }
 Starts starts_of(const DynamicUpdateSlice& a) { return {a.dims, a.batch, a.starts_batch, a.index_dim}; }
 
@@ -45,9 +47,11 @@ DimList slice_sizes(const DynamicSlice& a, const Shape& x) {
   return sizes;
 }
 
-// Factors of x, the slice and the starts. Along `dims` a slice of one element sums over parts of x; an update is written
-// in parts; other slices need x whole.
-struct SliceFactors { TensorFactors x, slice, starts; };
+// Factors of x, the slice and the starts. Along `dims` a slice of one element sums over parts of x; an update is
+// written in parts; other slices need x whole.
+struct SliceFactors {
+  TensorFactors x, slice, starts;
+};
 absl::StatusOr<SliceFactors> slice_factors(Factors& r, const Starts& s, Type x, const DimList& sizes, Type starts,
                                            bool is_update) {
   if (absl::Status status = check_starts(s, x, starts); !status.ok()) return status;
@@ -188,9 +192,10 @@ constexpr BatchSlot kUpdateSlots[] = {{.operands = 0b111, .append = kBatchFields
 
 constinit const OpDef dynamic_slice = {
     .name = "dynamic_slice",
-    .doc = "A slice of `sizes` along `dims`, all of the other dims. The starts hold one integer for each of `dims` along "
-           "index_dim; a negative one counts from the end, once, and then each is moved so that the slice fits. Dims "
-           "`batch` of the operand have starts of their own: dims `starts_batch` of the starts.",
+    .doc =
+        "A slice of `sizes` along `dims`, all of the other dims. The starts hold one integer for each of `dims` along "
+        "index_dim; a negative one counts from the end, once, and then each is moved so that the slice fits. Dims "
+        "`batch` of the operand have starts of their own: dims `starts_batch` of the starts.",
     .arity = 2,
     .attrs = attrs_of<DynamicSlice>(),
     .factors = dynamic_slice_factors,
@@ -201,23 +206,26 @@ constinit const OpDef dynamic_slice = {
     .lower = lower_dynamic_slice,
     .eval = eval_dynamic_slice,
     .cost = [](const Eqn& e) { return Cost{.flops = 0, .bytes = static_cast<double>(2 * e.out().type().bytes())}; },
-    .samples = [] {
-      return Samples{"dynamic_slice f32[4, 6], i32[1] in (-3, 8) {dims=[1], sizes=[3], index_dim=[0]}",
-                     "dynamic_slice f64[4, 6], i32[2] in (-9, 9) {dims=[1, 0], sizes=[1, 2], index_dim=[0]}",
-                     "dynamic_slice f64[3, 5], i64[1, 3] in (-6, 6) {dims=[1], sizes=[2], batch=[0], starts_batch=[1], "
-                     "index_dim=[0]}",
-                     "dynamic_slice bf16[1, 7], u8[1] in (0, 9) {dims=[1], sizes=[7], index_dim=[0]}",
-                     "dynamic_slice i32[5], i32[1] {dims=[0], sizes=[0], index_dim=[0]}",
-                     "dynamic_slice f64[0, 3], i32[1] {dims=[1], sizes=[2], index_dim=[0]}",
-                     "dynamic_slice f32[2, 3], i32[0] {index_dim=[0]}"};
-    },
+    .samples =
+        [] {
+          return Samples{
+              "dynamic_slice f32[4, 6], i32[1] in (-3, 8) {dims=[1], sizes=[3], index_dim=[0]}",
+              "dynamic_slice f64[4, 6], i32[2] in (-9, 9) {dims=[1, 0], sizes=[1, 2], index_dim=[0]}",
+              "dynamic_slice f64[3, 5], i64[1, 3] in (-6, 6) {dims=[1], sizes=[2], batch=[0], starts_batch=[1], "
+              "index_dim=[0]}",
+              "dynamic_slice bf16[1, 7], u8[1] in (0, 9) {dims=[1], sizes=[7], index_dim=[0]}",
+              "dynamic_slice i32[5], i32[1] {dims=[0], sizes=[0], index_dim=[0]}",
+              "dynamic_slice f64[0, 3], i32[1] {dims=[1], sizes=[2], index_dim=[0]}",
+              "dynamic_slice f32[2, 3], i32[0] {index_dim=[0]}"};
+        },
 };
 
 constinit const OpDef dynamic_update_slice = {
     .name = "dynamic_update_slice",
-    .doc = "The operand with `update` written at the starts, which are read as dynamic_slice does: a negative one counts "
-           "from the end, once, and then each is moved so that the update fits. Along dims not in `dims` the update is as "
-           "wide as the operand.",
+    .doc =
+        "The operand with `update` written at the starts, which are read as dynamic_slice does: a negative one counts "
+        "from the end, once, and then each is moved so that the update fits. Along dims not in `dims` the update is as "
+        "wide as the operand.",
     .arity = 3,
     .attrs = attrs_of<DynamicUpdateSlice>(),
     .factors = update_factors,
@@ -233,14 +241,15 @@ constinit const OpDef dynamic_update_slice = {
                                    .index_dim = static_cast<int>(a.index_dim[0])};
     },
     .eval = eval_update,
-    .samples = [] {
-      return Samples{"dynamic_update_slice f32[4, 6], f32[4, 2], i32[1] in (-3, 8) {dims=[1], index_dim=[0]}",
-                     "dynamic_update_slice f64[4, 5], f64[2, 1], i32[2] in (-7, 7) {dims=[0, 1], index_dim=[0]}",
-                     "dynamic_update_slice f64[3, 5], f64[3, 2], i64[3, 1] in (-6, 6) {dims=[1], batch=[0], "
-                     "starts_batch=[0], index_dim=[1]}",
-                     "dynamic_update_slice f16[3], f16[3], i32[1] {dims=[0], index_dim=[0]}",
-                     "dynamic_update_slice bool[5], bool[0], i32[1] {dims=[0], index_dim=[0]}"};
-    },
+    .samples =
+        [] {
+          return Samples{"dynamic_update_slice f32[4, 6], f32[4, 2], i32[1] in (-3, 8) {dims=[1], index_dim=[0]}",
+                         "dynamic_update_slice f64[4, 5], f64[2, 1], i32[2] in (-7, 7) {dims=[0, 1], index_dim=[0]}",
+                         "dynamic_update_slice f64[3, 5], f64[3, 2], i64[3, 1] in (-6, 6) {dims=[1], batch=[0], "
+                         "starts_batch=[0], index_dim=[1]}",
+                         "dynamic_update_slice f16[3], f16[3], i32[1] {dims=[0], index_dim=[0]}",
+                         "dynamic_update_slice bool[5], bool[0], i32[1] {dims=[0], index_dim=[0]}"};
+        },
 };
 
 }  // namespace sheaf::ir::ops

@@ -1,12 +1,12 @@
 // Ops that do something besides computing: check and callback. They stay though nobody reads their results, run in the
 // order of the program, and are part of the IR like any other; what they do on the host is named by text or by number.
+#include <fmt/format.h>
+
 #include "ir/callbacks.h"
 #include "ir/op.h"
 #include "ir/ops/attrs.h"
 #include "ir/ops/rules.h"
 #include "sheaf/error.h"
-
-#include <fmt/format.h>
 
 namespace sheaf::ir::ops {
 namespace {
@@ -101,9 +101,10 @@ constinit const OpDef check = {
 
 constinit const OpDef callback = {
     .name = "callback",
-    .doc = "Calls function `slot` of the host (ir/callbacks.h) on the operands; the results are of `dtypes`, their dims, "
-           "`ranks` of them each, one after another in `shapes`. Under vmap it is called once per example, in order; `lanes` is how "
-           "many there are. It has no derivative.",
+    .doc =
+        "Calls function `slot` of the host (ir/callbacks.h) on the operands; the results are of `dtypes`, their dims, "
+        "`ranks` of them each, one after another in `shapes`. Under vmap it is called once per example, in order; `lanes` is how "
+        "many there are. It has no derivative.",
     .num_results = -1,
     .attrs = attrs_of<CallbackAttrs>(),
     .infer = infer_callback,

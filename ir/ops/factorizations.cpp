@@ -1,5 +1,5 @@
-// Factors by elimination: Cholesky, LU, and solving with a triangle. Matrices are the last two dims; a matrix that has no
-// such factors gives NaN throughout, and no error, because one bad matrix of a batch must not cost the others.
+// Factors by elimination: Cholesky, LU, and solving with a triangle. Matrices are the last two dims; a matrix that has
+// no such factors gives NaN throughout, and no error, because one bad matrix of a batch must not cost the others.
 #include "ir/ops/dense.h"
 #include "ir/ops/matrices.h"
 
@@ -64,8 +64,8 @@ absl::StatusOr<Factors> solve_factors(const Eqn& e) {
   if (absl::Status s = check_rank(b); !s.ok()) return s;
   const bool fits = a.rank() == b.rank() && std::equal(a.dims().begin(), a.dims().end() - 1, b.dims().begin());
   if (!fits)
-    return absl::InvalidArgumentError(fmt::format("matrix ({}) and right-hand side ({}) must agree in all dims but the last",
-                                                  to_string(a), to_string(b)));
+    return absl::InvalidArgumentError(fmt::format(
+        "matrix ({}) and right-hand side ({}) must agree in all dims but the last", to_string(a), to_string(b)));
   MatrixFactors m(a);
   const int columns = m.rule.add(columns_of(b), FactorClass::N);
   m.rule.in.push_back(m.of({m.rows, {columns}}));
@@ -153,8 +153,9 @@ Value identity_from(Value like, std::int64_t first) {
   return where_or_zero(b.emit(ge, {row, b.full(row.type(), static_cast<double>(first))}), identity_like(like));
 }
 
-// With P A = L U and F = L^-1 P dA U^-1: dL = L tril(F, -1), dU = triu(F) U (de Hoog et al., J. Comput. Appl. Math. 2011,
-// "The derivative of the LU factorization"); what a rectangular factor lacks to be square is taken from the identity.
+// With P A = L U and F = L^-1 P dA U^-1: dL = L tril(F, -1), dU = triu(F) U (de Hoog et al., J. Comput. Appl. Math.
+// 2011, "The derivative of the LU factorization"); what a rectangular factor lacks to be square is taken from the
+// identity.
 Values lu_jvp(Builder&, const Eqn& e, const Values& tangents) {
   const Type a = e.in(0).type();
   if (a.num_elements() == 0) return {tangents[0], Value(), Value()};
@@ -162,7 +163,8 @@ Values lu_jvp(Builder&, const Eqn& e, const Values& tangents) {
   const Value below = resized(strictly_lower(e.out(0)), m, m), above = resized(upper_triangle(e.out(0)), n, n);
   const Value lower = below + identity_like(below);
   const Value upper = m < n ? above + identity_from(above, m) : above;
-  const Value left = solve_triangular(lower, permuted_rows(tangents[0], e.out(2)), {.lower = true, .unit_diagonal = true});
+  const Value left =
+      solve_triangular(lower, permuted_rows(tangents[0], e.out(2)), {.lower = true, .unit_diagonal = true});
   const Value both = solve_triangular_right(upper, left, {.lower = false});
   return {matmul(lower, strictly_lower(both)) + matmul(upper_triangle(both), upper), Value(), Value()};
 }
@@ -206,29 +208,37 @@ void eval_lu(const Eqn& e, std::span<const Literal> in, std::span<Literal> out) 
 
 constinit const OpDef cholesky = {
     .name = "cholesky",
-    .doc = "The lower triangular L with L L^T = x. Only the lower triangle of x is read, as that of a symmetric matrix; a "
-           "matrix that is not positive definite gives NaN throughout.",
+    .doc =
+        "The lower triangular L with L L^T = x. Only the lower triangle of x is read, as that of a symmetric matrix; a "
+        "matrix that is not positive definite gives NaN throughout.",
     .arity = 1,
     .factors = cholesky_factors,
     .dtypes = same_dtype,
     .jvp = cholesky_jvp,
     .lower = [](const Eqn& e) -> Lowering { return library(Library::Routine::cholesky, e.in(0).type()); },
     .eval = eval_cholesky,
-    .cost = [](const Eqn& e) {
-      return with_flops(e, static_cast<double>(batch_of(e.in(0).type())) * cube(rows_of(e.in(0).type())) / 3);
-    },
+    .cost =
+        [](const Eqn& e) {
+          return with_flops(e, static_cast<double>(batch_of(e.in(0).type())) * cube(rows_of(e.in(0).type())) / 3);
+        },
     .ulp = 32,
-    .samples = [] {
-      return Samples{"cholesky f64[3, 3] in definite", "cholesky f32[2, 4, 4] in definite", "cholesky f32[2, 2] in (-2, -1)",
-                     "cholesky f64[1, 1] in (1, 2)", "cholesky f32[0, 0]", "cholesky f32[0, 2, 2]",
-                     "cholesky f64[2, 3, 2, 2] in definite"};
-    },
+    .samples =
+        [] {
+          return Samples{"cholesky f64[3, 3] in definite",
+                         "cholesky f32[2, 4, 4] in definite",
+                         "cholesky f32[2, 2] in (-2, -1)",
+                         "cholesky f64[1, 1] in (1, 2)",
+                         "cholesky f32[0, 0]",
+                         "cholesky f32[0, 2, 2]",
+                         "cholesky f64[2, 3, 2, 2] in definite"};
+        },
 };
 
 constinit const OpDef triangular_solve = {
     .name = "triangular_solve",
-    .doc = "The x with op(a) x = b for the lower or upper triangle of a, or its transpose; the rest of a is not read, nor "
-           "the diagonal where it is taken to be 1. A zero on the diagonal divides: infinities and NaN.",
+    .doc =
+        "The x with op(a) x = b for the lower or upper triangle of a, or its transpose; the rest of a is not read, nor "
+        "the diagonal where it is taken to be 1. A zero on the diagonal divides: infinities and NaN.",
     .arity = 2,
     .attrs = attrs_of<TriangularSolve>(),
     .factors = solve_factors,
@@ -245,27 +255,31 @@ constinit const OpDef triangular_solve = {
       return what;
     },
     .eval = eval_solve,
-    .cost = [](const Eqn& e) {
-      return with_flops(e, static_cast<double>(e.in(1).type().num_elements()) * static_cast<double>(rows_of(e.in(1).type())));
-    },
+    .cost =
+        [](const Eqn& e) {
+          return with_flops(
+              e, static_cast<double>(e.in(1).type().num_elements()) * static_cast<double>(rows_of(e.in(1).type())));
+        },
     .ulp = 32,
-    .samples = [] {
-      return Samples{"triangular_solve f64[3, 3] in (1, 2), f64[3, 2]",
-                     "triangular_solve f64[3, 3] in (1, 2), f64[3, 2] {transposed=true}",
-                     "triangular_solve f64[3, 3] in (1, 2), f64[3, 1] {lower=false}",
-                     "triangular_solve f64[3, 3], f64[3, 2] {lower=false, transposed=true, unit_diagonal=true}",
-                     "triangular_solve f32[2, 3, 3] in (1, 2), f32[2, 3, 4] {unit_diagonal=true}",
-                     "triangular_solve f32[1, 1] in (1, 2), f32[1, 1]",
-                     "triangular_solve f32[0, 0], f32[0, 3]",
-                     "triangular_solve f32[2, 2], f32[2, 0]"};
-    },
+    .samples =
+        [] {
+          return Samples{"triangular_solve f64[3, 3] in (1, 2), f64[3, 2]",
+                         "triangular_solve f64[3, 3] in (1, 2), f64[3, 2] {transposed=true}",
+                         "triangular_solve f64[3, 3] in (1, 2), f64[3, 1] {lower=false}",
+                         "triangular_solve f64[3, 3], f64[3, 2] {lower=false, transposed=true, unit_diagonal=true}",
+                         "triangular_solve f32[2, 3, 3] in (1, 2), f32[2, 3, 4] {unit_diagonal=true}",
+                         "triangular_solve f32[1, 1] in (1, 2), f32[1, 1]",
+                         "triangular_solve f32[0, 0], f32[0, 3]",
+                         "triangular_solve f32[2, 2], f32[2, 0]"};
+        },
 };
 
 constinit const OpDef lu = {
     .name = "lu",
-    .doc = "L U = P x with partial pivoting: both factors in one matrix, L's unit diagonal left out; the row each step "
-           "swapped with its own; and the permutation, result row i being row permutation[i] of x. A singular matrix has a "
-           "zero on U's diagonal.",
+    .doc =
+        "L U = P x with partial pivoting: both factors in one matrix, L's unit diagonal left out; the row each step "
+        "swapped with its own; and the permutation, result row i being row permutation[i] of x. A singular matrix has a "
+        "zero on U's diagonal.",
     .arity = 1,
     .num_results = 3,
     .factors = lu_factors,
@@ -273,15 +287,18 @@ constinit const OpDef lu = {
     .jvp = lu_jvp,
     .lower = [](const Eqn& e) -> Lowering { return library(Library::Routine::lu, e.in(0).type()); },
     .eval = eval_lu,
-    .cost = [](const Eqn& e) {
-      const Type a = e.in(0).type();
-      return with_flops(e, static_cast<double>(a.num_elements()) * static_cast<double>(std::min(rows_of(a), columns_of(a))));
-    },
+    .cost =
+        [](const Eqn& e) {
+          const Type a = e.in(0).type();
+          return with_flops(
+              e, static_cast<double>(a.num_elements()) * static_cast<double>(std::min(rows_of(a), columns_of(a))));
+        },
     .ulp = 32,
-    .samples = [] {
-      return Samples{"lu f64[3, 3]", "lu f32[2, 4, 4]", "lu f64[4, 2]", "lu f64[2, 4]", "lu f32[1, 1]", "lu f32[0, 0]",
-                     "lu f32[3, 0]", "lu f64[2, 2, 2]"};
-    },
+    .samples =
+        [] {
+          return Samples{"lu f64[3, 3]", "lu f32[2, 4, 4]", "lu f64[4, 2]", "lu f64[2, 4]",
+                         "lu f32[1, 1]", "lu f32[0, 0]",    "lu f32[3, 0]", "lu f64[2, 2, 2]"};
+        },
 };
 
 }  // namespace sheaf::ir::ops

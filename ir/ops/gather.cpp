@@ -1,9 +1,10 @@
-// Gather: windows of the operand at computed starts. As a map of the operand it is linear but where out-of-range windows
-// read as NaN; its derivative then fills with 0, and every transpose adds the windows back where they were read.
-#include "ir/ops/windows.h"
-
+// Gather: windows of the operand at computed starts. As a map of the operand it is linear but where out-of-range
+// windows read as NaN; its derivative then fills with 0, and every transpose adds the windows back where they were
+// read.
 #include <cmath>
 #include <limits>
+
+#include "ir/ops/windows.h"
 
 namespace sheaf::ir::ops {
 namespace {
@@ -23,8 +24,8 @@ std::uint64_t fill_bits(const Eqn& e) {
 absl::StatusOr<std::vector<DType>> gather_dtypes(const Eqn& e) {
   const Gather& a = e.attrs<Gather>();
   if (is_complex(e.in(0).dtype()) && a.mode == OutOfBounds::fill && !a.fill_zero)
-    return absl::InvalidArgumentError(fmt::format("operand ({}) is complex, which mode fill has no value for",
-                                                  to_string(e.in(0).type())));
+    return absl::InvalidArgumentError(
+        fmt::format("operand ({}) is complex, which mode fill has no value for", to_string(e.in(0).type())));
   return std::vector<DType>{e.in(0).dtype()};
 }
 
@@ -113,19 +114,21 @@ constexpr BatchSlot kSlots[] = {{.operands = 0b11, .append = kBothFields, .size_
 
 constinit const OpDef gather = {
     .name = "gather",
-    .doc = "Windows of `slice_sizes` of the operand, one for each index vector along `index_dim` of the indices; component "
-           "k starts in operand dim start_index_map[k]. Result dims `offset_dims` run inside a window, without the "
-           "`collapsed` and batch dims; the others are those of the indices. A window out of range is moved inside "
-           "(clip), reads as NaN, the lowest int, the largest unsigned or true (fill), or must not occur (promise). "
-           "The gradient keeps the mode: with clip it goes where the value came from, with fill it is 0.",
+    .doc =
+        "Windows of `slice_sizes` of the operand, one for each index vector along `index_dim` of the indices; component "
+        "k starts in operand dim start_index_map[k]. Result dims `offset_dims` run inside a window, without the "
+        "`collapsed` and batch dims; the others are those of the indices. A window out of range is moved inside "
+        "(clip), reads as NaN, the lowest int, the largest unsigned or true (fill), or must not occur (promise). "
+        "The gradient keeps the mode: with clip it goes where the value came from, with fill it is 0.",
     .arity = 2,
     .attrs = attrs_of<Gather>(),
     .factors = gather_factors,
     .dtypes = gather_dtypes,
-    .linear_when = [](const Eqn& e) {
-      const Gather& a = e.attrs<Gather>();
-      return a.mode != OutOfBounds::fill || a.fill_zero ? jointly(0b01) : Linear{};
-    },
+    .linear_when =
+        [](const Eqn& e) {
+          const Gather& a = e.attrs<Gather>();
+          return a.mode != OutOfBounds::fill || a.fill_zero ? jointly(0b01) : Linear{};
+        },
     .jvp = gather_jvp,
     .transpose = gather_transpose,
     .slots = kSlots,
@@ -142,37 +145,39 @@ constinit const OpDef gather = {
                               .fill_bits = fill_bits(e)};
     },
     .eval = eval_gather,
-    .cost = [](const Eqn& e) {
-      return Cost{.flops = 0, .bytes = static_cast<double>(2 * e.out().type().bytes() + e.in(1).type().bytes())};
-    },
-    .samples = [] {
-      return Samples{
-          "gather f32[8, 6], i32[4, 1] in (-2, 10) {offset_dims=[1], collapsed=[0], start_index_map=[0], index_dim=[1], "
-          "slice_sizes=[1, 6]}",
-          "gather f32[8, 6], i32[4, 1] in (-2, 10) {offset_dims=[1], collapsed=[0], start_index_map=[0], index_dim=[1], "
-          "slice_sizes=[1, 6], mode=fill}",
-          "gather f64[8, 3], i32[4, 1] in (0, 8) {offset_dims=[1], collapsed=[0], start_index_map=[0], index_dim=[1], "
-          "slice_sizes=[1, 3], mode=fill}",
-          "gather f64[8, 3], i32[4, 1] in (-2, 10) {offset_dims=[1], collapsed=[0], start_index_map=[0], index_dim=[1], "
-          "slice_sizes=[1, 3], mode=fill, fill_zero=true}",
-          "gather f64[5], i64[3, 1] in (-2, 7) {collapsed=[0], start_index_map=[0], index_dim=[1], slice_sizes=[1]}",
-          "gather f64[5], i64[1, 3] in (0, 5) {collapsed=[0], start_index_map=[0], index_dim=[0], slice_sizes=[1], "
-          "mode=promise}",
-          "gather f64[4, 6], i32[2, 2] in (-1, 5) {offset_dims=[1, 2], start_index_map=[0, 1], index_dim=[1], "
-          "slice_sizes=[2, 3]}",
-          "gather f64[2, 6, 4], i32[2, 3, 1] in (0, 6) {offset_dims=[2], collapsed=[1], start_index_map=[1], "
-          "operand_batch=[0], indices_batch=[0], index_dim=[2], slice_sizes=[1, 1, 4]}",
-          "gather i8[4, 3], u8[2, 1] in (0, 6) {offset_dims=[0], collapsed=[0], start_index_map=[0], index_dim=[1], "
-          "slice_sizes=[1, 3], mode=fill}",
-          "gather u16[5], i8[2, 1] in (-2, 7) {collapsed=[0], start_index_map=[0], index_dim=[1], slice_sizes=[1], "
-          "mode=fill}",
-          "gather bool[5], i32[2, 1] in (-2, 7) {collapsed=[0], start_index_map=[0], index_dim=[1], slice_sizes=[1], "
-          "mode=fill}",
-          "gather bf16[3, 4], i32[0, 1] {offset_dims=[1], collapsed=[0], start_index_map=[0], index_dim=[1], "
-          "slice_sizes=[1, 4]}",
-          "gather f16[3, 0], i32[2, 1] {offset_dims=[1], collapsed=[0], start_index_map=[0], index_dim=[1], "
-          "slice_sizes=[1, 0]}"};
-    },
+    .cost =
+        [](const Eqn& e) {
+          return Cost{.flops = 0, .bytes = static_cast<double>(2 * e.out().type().bytes() + e.in(1).type().bytes())};
+        },
+    .samples =
+        [] {
+          return Samples{
+              "gather f32[8, 6], i32[4, 1] in (-2, 10) {offset_dims=[1], collapsed=[0], start_index_map=[0], index_dim=[1], "
+              "slice_sizes=[1, 6]}",
+              "gather f32[8, 6], i32[4, 1] in (-2, 10) {offset_dims=[1], collapsed=[0], start_index_map=[0], index_dim=[1], "
+              "slice_sizes=[1, 6], mode=fill}",
+              "gather f64[8, 3], i32[4, 1] in (0, 8) {offset_dims=[1], collapsed=[0], start_index_map=[0], index_dim=[1], "
+              "slice_sizes=[1, 3], mode=fill}",
+              "gather f64[8, 3], i32[4, 1] in (-2, 10) {offset_dims=[1], collapsed=[0], start_index_map=[0], index_dim=[1], "
+              "slice_sizes=[1, 3], mode=fill, fill_zero=true}",
+              "gather f64[5], i64[3, 1] in (-2, 7) {collapsed=[0], start_index_map=[0], index_dim=[1], slice_sizes=[1]}",
+              "gather f64[5], i64[1, 3] in (0, 5) {collapsed=[0], start_index_map=[0], index_dim=[0], slice_sizes=[1], "
+              "mode=promise}",
+              "gather f64[4, 6], i32[2, 2] in (-1, 5) {offset_dims=[1, 2], start_index_map=[0, 1], index_dim=[1], "
+              "slice_sizes=[2, 3]}",
+              "gather f64[2, 6, 4], i32[2, 3, 1] in (0, 6) {offset_dims=[2], collapsed=[1], start_index_map=[1], "
+              "operand_batch=[0], indices_batch=[0], index_dim=[2], slice_sizes=[1, 1, 4]}",
+              "gather i8[4, 3], u8[2, 1] in (0, 6) {offset_dims=[0], collapsed=[0], start_index_map=[0], index_dim=[1], "
+              "slice_sizes=[1, 3], mode=fill}",
+              "gather u16[5], i8[2, 1] in (-2, 7) {collapsed=[0], start_index_map=[0], index_dim=[1], slice_sizes=[1], "
+              "mode=fill}",
+              "gather bool[5], i32[2, 1] in (-2, 7) {collapsed=[0], start_index_map=[0], index_dim=[1], slice_sizes=[1], "
+              "mode=fill}",
+              "gather bf16[3, 4], i32[0, 1] {offset_dims=[1], collapsed=[0], start_index_map=[0], index_dim=[1], "
+              "slice_sizes=[1, 4]}",
+              "gather f16[3, 0], i32[2, 1] {offset_dims=[1], collapsed=[0], start_index_map=[0], index_dim=[1], "
+              "slice_sizes=[1, 0]}"};
+        },
 };
 
 }  // namespace sheaf::ir::ops

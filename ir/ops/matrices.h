@@ -81,11 +81,9 @@ inline Value matrix_transpose(Value x) {
 /// a b, batch dims alike.
 inline Value matmul(Value a, Value b) {
   const int batch = a.rank() - 2;
-  return a.builder().emit(dot, {a, b},
-                          Dot{.lhs = {batch + 1},
-                              .rhs = {batch},
-                              .lhs_batch = dim_range(0, batch),
-                              .rhs_batch = dim_range(0, batch)});
+  return a.builder().emit(
+      dot, {a, b},
+      Dot{.lhs = {batch + 1}, .rhs = {batch}, .lhs_batch = dim_range(0, batch), .rhs_batch = dim_range(0, batch)});
 }
 
 inline Value solve_triangular(Value a, Value b, TriangularSolve how) {
@@ -123,7 +121,9 @@ inline Value along_columns(Value vectors, const Shape& shape) {
   ++dims.back();
   return broadcast_to(vectors, shape, dims);
 }
-inline Value diagonal(Value x) { return reduce_dims(where_or_zero(positions(x, eq), x), ReduceKind::sum, {x.rank() - 1}); }
+inline Value diagonal(Value x) {
+  return reduce_dims(where_or_zero(positions(x, eq), x), ReduceKind::sum, {x.rank() - 1});
+}
 
 /// Row i of the result is row permutation[i] of x.
 inline Value permuted_rows(Value x, Value permutation) {

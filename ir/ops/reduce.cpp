@@ -23,7 +23,7 @@ Combine combine_of(ReduceKind kind) {
 }
 
 ScalarOp scalar_op_of(ReduceKind kind) {
-  constexpr ScalarOp kOps[] = {ScalarOp::add, ScalarOp::mul, ScalarOp::max,
+  constexpr ScalarOp kOps[] = {ScalarOp::add, ScalarOp::mul,  ScalarOp::max,
                                ScalarOp::min, ScalarOp::and_, ScalarOp::or_};
   return kOps[static_cast<int>(kind)];
 }
@@ -32,8 +32,8 @@ absl::StatusOr<std::vector<DType>> reduce_dtypes(const Eqn& e) {
   const ReduceKind kind = e.attrs<Reduce>().kind;
   const DType t = e.in(0).dtype();
   if (is_logical(kind) ? !is_bool(t) : !is_int(t) && !is_float(t))
-    return absl::InvalidArgumentError(fmt::format(
-        "takes {}, not {}", is_logical(kind) ? "bool" : "integers or floats", to_string(e.in(0).type())));
+    return absl::InvalidArgumentError(
+        fmt::format("takes {}, not {}", is_logical(kind) ? "bool" : "integers or floats", to_string(e.in(0).type())));
   return std::vector<DType>{t};
 }
 
@@ -106,8 +106,10 @@ Values reduce_jvp(Builder& b, const Eqn& e, const Values& tangents) {
   switch (a.kind) {
     case ReduceKind::sum: return {reduce_dims(tangents[0], a.kind, a.dims)};
     case ReduceKind::prod: return {prod_tangent(e, tangents[0])};
-    case ReduceKind::max: case ReduceKind::min: return {extreme_tangent(b, e, tangents[0])};
-    case ReduceKind::and_: case ReduceKind::or_: return {Value()};
+    case ReduceKind::max:
+    case ReduceKind::min: return {extreme_tangent(b, e, tangents[0])};
+    case ReduceKind::and_:
+    case ReduceKind::or_: return {Value()};
   }
   return {Value()};
 }
@@ -164,10 +166,8 @@ Cost reduce_cost(const Eqn& e) {
 absl::StatusOr<std::vector<DType>> arg_dtypes(const Eqn& e) {
   const DType t = e.in(0).dtype(), index = e.attrs<ArgReduce>().dtype;
   if (!is_int(t) && !is_float(t) && !is_bool(t))
-    return absl::InvalidArgumentError(
-        fmt::format("takes integers, floats or bool, not {}", to_string(e.in(0).type())));
-  if (!is_int(index))
-    return absl::InvalidArgumentError(fmt::format("dtype must be an integer, not {}", name(index)));
+    return absl::InvalidArgumentError(fmt::format("takes integers, floats or bool, not {}", to_string(e.in(0).type())));
+  if (!is_int(index)) return absl::InvalidArgumentError(fmt::format("dtype must be an integer, not {}", name(index)));
   return std::vector<DType>{index};
 }
 
@@ -175,8 +175,7 @@ absl::StatusOr<Factors> arg_factors(const Eqn& e) {
   const ArgReduce& a = e.attrs<ArgReduce>();
   const Type x = e.in(0).type();
   if (absl::Status s = check_one_dim("dim", a.dim, x.rank()); !s.ok()) return s;
-  absl::StatusOr<Factors> r =
-      reduced(e, a.dim, {.cls = FactorClass::R, .combine = Combine::custom, .absolute = true});
+  absl::StatusOr<Factors> r = reduced(e, a.dim, {.cls = FactorClass::R, .combine = Combine::custom, .absolute = true});
   if (!r.ok()) return r;
   if (absl::Status s = check_not_empty(e.op->name, x, a.dim); !s.ok()) return s;
   const std::int64_t last = x.dim(static_cast<int>(a.dim[0])) - 1;
@@ -224,8 +223,8 @@ constexpr OpDef arg_reduction(OpDef d) {
 
 }  // namespace
 
-// By a tree of pairs: others(x0) of a pair (x0, x1) is x1 times the others of the pair. No division, so zeros are exact,
-// and every step is differentiable again.
+// By a tree of pairs: others(x0) of a pair (x0, x1) is x1 times the others of the pair. No division, so zeros are
+// exact, and every step is differentiable again.
 Value product_of_others(Value x) {
   Builder& b = x.builder();
   const int last = x.rank() - 1;
@@ -246,10 +245,11 @@ Value product_of_others(Value x) {
 
 constinit const OpDef reduce = {
     .name = "reduce",
-    .doc = "Combines the elements along `dims`, which the result lacks, by `kind`: sum, prod, max, min (integers and "
-           "floats), and, or (bool). Sums and products of f16 and bf16 accumulate in f32 and round once; integers wrap. "
-           "A NaN wins max and min. Over nothing, sum is 0, prod 1, and true, or false; max and min refuse an empty dim. "
-           "The derivative of max and min is the mean over tied winners; that of prod is exact at zeros.",
+    .doc =
+        "Combines the elements along `dims`, which the result lacks, by `kind`: sum, prod, max, min (integers and "
+        "floats), and, or (bool). Sums and products of f16 and bf16 accumulate in f32 and round once; integers wrap. "
+        "A NaN wins max and min. Over nothing, sum is 0, prod 1, and true, or false; max and min refuse an empty dim. "
+        "The derivative of max and min is the mean over tied winners; that of prod is exact at zeros.",
     .arity = 1,
     .attrs = attrs_of<Reduce>(),
     .factors = reduce_factors,
@@ -263,50 +263,54 @@ constinit const OpDef reduce = {
     .eval = eval_reduce,
     .cost = reduce_cost,
     .ulp = 8,
-    .samples = [] {
-      return Samples{"reduce f32[4, 6, 2] {dims=[1]}",
-                     "reduce f64[3, 5] {dims=[0, 1]}",
-                     "reduce f16[7, 3] {dims=[0]}",
-                     "reduce bf16[2, 5, 3] {dims=[0, 2]}",
-                     "reduce i32[3, 4] {dims=[1]}",
-                     "reduce f32[3, 0] {dims=[1]}",
-                     "reduce f32[0, 3] {dims=[1]}",
-                     "reduce f32[2, 3] {dims=[]}",
-                     "reduce f32[]",
-                     "reduce f32[3, 5] {kind=prod, dims=[1]}",
-                     "reduce f64[2, 3, 2] {kind=prod, dims=[2, 0]}",
-                     "reduce f32[2, 0] {kind=prod, dims=[1]}",
-                     "reduce u8[4, 3] {kind=prod, dims=[0]}",
-                     "reduce f32[4, 6, 2] {kind=max, dims=[0, 2]}",
-                     "reduce bf16[5, 3] {kind=max, dims=[0]}",
-                     "reduce i8[5, 3] {kind=max, dims=[1]}",
-                     "reduce f32[1, 5] {kind=min, dims=[0]}",
-                     "reduce u64[2, 5] {kind=min, dims=[1]}",
-                     "reduce bool[3, 4] {kind=and, dims=[1]}",
-                     "reduce bool[3, 0] {kind=and, dims=[1]}",
-                     "reduce bool[3, 4] {kind=or, dims=[0]}"};
-    },
+    .samples =
+        [] {
+          return Samples{"reduce f32[4, 6, 2] {dims=[1]}",
+                         "reduce f64[3, 5] {dims=[0, 1]}",
+                         "reduce f16[7, 3] {dims=[0]}",
+                         "reduce bf16[2, 5, 3] {dims=[0, 2]}",
+                         "reduce i32[3, 4] {dims=[1]}",
+                         "reduce f32[3, 0] {dims=[1]}",
+                         "reduce f32[0, 3] {dims=[1]}",
+                         "reduce f32[2, 3] {dims=[]}",
+                         "reduce f32[]",
+                         "reduce f32[3, 5] {kind=prod, dims=[1]}",
+                         "reduce f64[2, 3, 2] {kind=prod, dims=[2, 0]}",
+                         "reduce f32[2, 0] {kind=prod, dims=[1]}",
+                         "reduce u8[4, 3] {kind=prod, dims=[0]}",
+                         "reduce f32[4, 6, 2] {kind=max, dims=[0, 2]}",
+                         "reduce bf16[5, 3] {kind=max, dims=[0]}",
+                         "reduce i8[5, 3] {kind=max, dims=[1]}",
+                         "reduce f32[1, 5] {kind=min, dims=[0]}",
+                         "reduce u64[2, 5] {kind=min, dims=[1]}",
+                         "reduce bool[3, 4] {kind=and, dims=[1]}",
+                         "reduce bool[3, 0] {kind=and, dims=[1]}",
+                         "reduce bool[3, 4] {kind=or, dims=[0]}"};
+        },
 };
 
 constinit const OpDef argmax = arg_reduction<true>({
     .name = "argmax",
     .doc = "Position of the largest element along `dim`, which the result lacks, as `dtype`. A NaN wins; the lowest "
            "of equal positions. An empty dim is refused.",
-    .samples = [] {
-      return Samples{"argmax f32[4, 6] {dim=[1]}", "argmax bf16[5, 3] {dim=[0]}",
-                     "argmax i32[2, 3, 4] {dim=[1], dtype=i64}",
-                     "argmax bool[4, 3] {dim=[0], dtype=u8}", "argmax f32[0, 3] {dim=[1]}"};
-    },
+    .samples =
+        [] {
+          return Samples{"argmax f32[4, 6] {dim=[1]}", "argmax bf16[5, 3] {dim=[0]}",
+                         "argmax i32[2, 3, 4] {dim=[1], dtype=i64}", "argmax bool[4, 3] {dim=[0], dtype=u8}",
+                         "argmax f32[0, 3] {dim=[1]}"};
+        },
 });
 
 constinit const OpDef argmin = arg_reduction<false>({
     .name = "argmin",
-    .doc = "Position of the smallest element along `dim`, which the result lacks, as `dtype`. A NaN wins; the lowest of "
-           "equal positions. An empty dim is refused.",
-    .samples = [] {
-      return Samples{"argmin f32[4, 6] {dim=[1]}", "argmin f16[5, 3] {dim=[0]}", "argmin u8[2, 3, 4] {dim=[2]}",
-                     "argmin f32[1] {dim=[0]}"};
-    },
+    .doc =
+        "Position of the smallest element along `dim`, which the result lacks, as `dtype`. A NaN wins; the lowest of "
+        "equal positions. An empty dim is refused.",
+    .samples =
+        [] {
+          return Samples{"argmin f32[4, 6] {dim=[1]}", "argmin f16[5, 3] {dim=[0]}", "argmin u8[2, 3, 4] {dim=[2]}",
+                         "argmin f32[1] {dim=[0]}"};
+        },
 });
 
 }  // namespace sheaf::ir::ops

@@ -1,5 +1,5 @@
-// Sliding windows: a view of every window, and reductions over each. The view is what max and prod differentiate through;
-// a sum of windows is its own kind of transpose, with the roles of stride and spreading exchanged.
+// Sliding windows: a view of every window, and reductions over each. The view is what max and prod differentiate
+// through; a sum of windows is its own kind of transpose, with the roles of stride and spreading exchanged.
 #include <fmt/format.h>
 
 #include <limits>
@@ -22,7 +22,8 @@ absl::StatusOr<Slides> slides_of(const SlidingWindows& a, Type x) {
   Slides slides;
   for (std::size_t m = 0; m < n; ++m) {
     const int d = static_cast<int>(a.dims[m]);
-    slides.push_back({.dim = d, .extent = x.dim(d), .size = a.sizes[m], .stride = a.strides[m], .dilation = a.dilations[m]});
+    slides.push_back(
+        {.dim = d, .extent = x.dim(d), .size = a.sizes[m], .stride = a.strides[m], .dilation = a.dilations[m]});
     if (absl::Status s = check_slide(slides.back()); !s.ok()) return s;
   }
   return slides;
@@ -118,8 +119,14 @@ absl::StatusOr<std::vector<DType>> window_dtypes(const Eqn& e) {
 Slides slides_of(const ReduceWindow& a, Type x) {
   Slides slides;
   for (int d = 0; d < x.rank(); ++d)
-    slides.push_back({.dim = d, .extent = x.dim(d), .size = a.window[d], .stride = a.strides[d], .low = a.low[d],
-                      .high = a.high[d], .base_dilation = a.base_dilation[d], .dilation = a.window_dilation[d]});
+    slides.push_back({.dim = d,
+                      .extent = x.dim(d),
+                      .size = a.window[d],
+                      .stride = a.strides[d],
+                      .low = a.low[d],
+                      .high = a.high[d],
+                      .base_dilation = a.base_dilation[d],
+                      .dilation = a.window_dilation[d]});
   return slides;
 }
 
@@ -140,8 +147,11 @@ absl::StatusOr<Factors> window_factors(const Eqn& e) {
   const ReduceWindow& a = e.attrs<ReduceWindow>();
   const Type x = e.in(0).type();
   for (const auto& [field, list] : {std::pair<std::string_view, const DimList*>("window", &a.window),
-                                    {"strides", &a.strides}, {"low", &a.low}, {"high", &a.high},
-                                    {"base_dilation", &a.base_dilation}, {"window_dilation", &a.window_dilation}})
+                                    {"strides", &a.strides},
+                                    {"low", &a.low},
+                                    {"high", &a.high},
+                                    {"base_dilation", &a.base_dilation},
+                                    {"window_dilation", &a.window_dilation}})
     if (absl::Status s = check_length(field, *list, x.rank()); !s.ok()) return s;
   Factors r;
   TensorFactors in, out;
@@ -159,8 +169,10 @@ absl::StatusOr<Factors> window_factors(const Eqn& e) {
 Value identity_of(Builder& b, ReduceKind kind, DType t) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();  // saturates to the lowest and largest integer
   switch (kind) {
-    case ReduceKind::sum: case ReduceKind::or_: return b.constant(t, 0);
-    case ReduceKind::prod: case ReduceKind::and_: return b.constant(t, 1);
+    case ReduceKind::sum:
+    case ReduceKind::or_: return b.constant(t, 0);
+    case ReduceKind::prod:
+    case ReduceKind::and_: return b.constant(t, 1);
     case ReduceKind::max: return b.constant(t, -kInfinity);
     case ReduceKind::min: return b.constant(t, kInfinity);
   }
@@ -199,7 +211,8 @@ Value extreme_tangent(const Eqn& e, const Slides& slides, Value dx) {
   const Value none = b.full(order.type(), static_cast<double>(x.dims()[last]));
   const Value first = reduce_dims(b.emit(select, {is_extreme, order, none}), ReduceKind::min, {last});
   const Value is_winner = b.emit(eq, {order, broadcast_to(first, x.dims(), kept)});
-  return reduce_dims(where_or_zero(is_winner, flat_windows(dx, slides, b.constant(dx.dtype(), 0))), ReduceKind::sum, {last});
+  return reduce_dims(where_or_zero(is_winner, flat_windows(dx, slides, b.constant(dx.dtype(), 0))), ReduceKind::sum,
+                     {last});
 }
 
 Value prod_tangent(const Eqn& e, const Slides& slides, Value dx) {
@@ -216,8 +229,10 @@ Values window_jvp(Builder& b, const Eqn& e, const Values& tangents) {
   switch (a.kind) {
     case ReduceKind::sum: return {b.emit(reduce_window, {tangents[0]}, a)};
     case ReduceKind::prod: return {prod_tangent(e, slides, tangents[0])};
-    case ReduceKind::max: case ReduceKind::min: return {extreme_tangent(e, slides, tangents[0])};
-    case ReduceKind::and_: case ReduceKind::or_: return {Value()};
+    case ReduceKind::max:
+    case ReduceKind::min: return {extreme_tangent(e, slides, tangents[0])};
+    case ReduceKind::and_:
+    case ReduceKind::or_: return {Value()};
   }
   return {Value()};
 }
@@ -264,7 +279,7 @@ Values expand_window(Builder& b, const Eqn& e, const Values& operands) {
 }
 
 ScalarOp scalar_op_of(ReduceKind kind) {
-  constexpr ScalarOp kOps[] = {ScalarOp::add, ScalarOp::mul, ScalarOp::max,
+  constexpr ScalarOp kOps[] = {ScalarOp::add, ScalarOp::mul,  ScalarOp::max,
                                ScalarOp::min, ScalarOp::and_, ScalarOp::or_};
   return kOps[static_cast<int>(kind)];
 }
@@ -328,8 +343,9 @@ Cost window_cost(const Eqn& e) {
 
 constinit const OpDef sliding_windows = {
     .name = "sliding_windows",
-    .doc = "Every window of sizes[m] elements, dilations[m] apart, along each dims[m], from every strides[m]-th element: "
-           "x's dims with the number of windows, then the windows' sizes. Windows that do not fit are left out.",
+    .doc =
+        "Every window of sizes[m] elements, dilations[m] apart, along each dims[m], from every strides[m]-th element: "
+        "x's dims with the number of windows, then the windows' sizes. Windows that do not fit are left out.",
     .arity = 1,
     .attrs = attrs_of<SlidingWindows>(),
     .factors = sliding_factors,
@@ -340,27 +356,29 @@ constinit const OpDef sliding_windows = {
       return lowering::Windows{.dims = a.dims, .strides = a.strides, .dilations = a.dilations};
     },
     .eval = eval_sliding,
-    .samples = [] {
-      return Samples{"sliding_windows f64[5, 2] {dims=[0], sizes=[3], strides=[1], dilations=[1]}",
-                     "sliding_windows f64[7] {dims=[0], sizes=[2], strides=[3], dilations=[1]}",
-                     "sliding_windows f64[2, 8] {dims=[1], sizes=[3], strides=[2], dilations=[2]}",
-                     "sliding_windows f32[4, 5] {dims=[1, 0], sizes=[2, 3], strides=[1, 1], dilations=[1, 1]}",
-                     "sliding_windows bf16[5] {dims=[0], sizes=[3], strides=[1], dilations=[1]}",
-                     "sliding_windows f16[4] {dims=[0], sizes=[2], strides=[2], dilations=[1]}",
-                     "sliding_windows i32[2, 3] {dims=[1], sizes=[4], strides=[1], dilations=[1]}",
-                     "sliding_windows bool[4] {dims=[0], sizes=[1], strides=[2], dilations=[1]}",
-                     "sliding_windows f32[3] {dims=[], sizes=[], strides=[], dilations=[]}"};
-    },
+    .samples =
+        [] {
+          return Samples{"sliding_windows f64[5, 2] {dims=[0], sizes=[3], strides=[1], dilations=[1]}",
+                         "sliding_windows f64[7] {dims=[0], sizes=[2], strides=[3], dilations=[1]}",
+                         "sliding_windows f64[2, 8] {dims=[1], sizes=[3], strides=[2], dilations=[2]}",
+                         "sliding_windows f32[4, 5] {dims=[1, 0], sizes=[2, 3], strides=[1, 1], dilations=[1, 1]}",
+                         "sliding_windows bf16[5] {dims=[0], sizes=[3], strides=[1], dilations=[1]}",
+                         "sliding_windows f16[4] {dims=[0], sizes=[2], strides=[2], dilations=[1]}",
+                         "sliding_windows i32[2, 3] {dims=[1], sizes=[4], strides=[1], dilations=[1]}",
+                         "sliding_windows bool[4] {dims=[0], sizes=[1], strides=[2], dilations=[1]}",
+                         "sliding_windows f32[3] {dims=[], sizes=[], strides=[], dilations=[]}"};
+        },
 };
 
 constinit const OpDef reduce_window = {
     .name = "reduce_window",
-    .doc = "Reduces every window of x by `kind`: sum, prod, max, min (integers and floats), and, or (bool). Along each dim "
-           "base_dilation - 1 identities go between elements, `low` before and `high` after them (negative: cropped); "
-           "windows of `window` elements, window_dilation apart, start at every strides-th place where they fit. Sums and "
-           "products of f16 and bf16 accumulate in f32 and round once. A NaN wins max and min. The derivative of max and "
-           "min is that of the first element of the window, in row-major order, that equals the result; that of prod is "
-           "exact at zeros.",
+    .doc =
+        "Reduces every window of x by `kind`: sum, prod, max, min (integers and floats), and, or (bool). Along each dim "
+        "base_dilation - 1 identities go between elements, `low` before and `high` after them (negative: cropped); "
+        "windows of `window` elements, window_dilation apart, start at every strides-th place where they fit. Sums and "
+        "products of f16 and bf16 accumulate in f32 and round once. A NaN wins max and min. The derivative of max and "
+        "min is that of the first element of the window, in row-major order, that equals the result; that of prod is "
+        "exact at zeros.",
     .arity = 1,
     .attrs = attrs_of<ReduceWindow>(),
     .factors = window_factors,
@@ -372,40 +390,41 @@ constinit const OpDef reduce_window = {
     .eval = eval_window,
     .cost = window_cost,
     .ulp = 8,
-    .samples = [] {
-      return Samples{
-          "reduce_window f64[2, 4, 4] {window=[1, 2, 2], strides=[1, 2, 2], low=[0, 0, 0], high=[0, 0, 0], "
-          "base_dilation=[1, 1, 1], window_dilation=[1, 1, 1]}",
-          "reduce_window f32[5, 3] {window=[3, 2], strides=[2, 1], low=[1, 0], high=[1, -1], base_dilation=[1, 1], "
-          "window_dilation=[1, 1]}",
-          "reduce_window f64[5] {window=[2], strides=[2], low=[1], high=[2], base_dilation=[2], window_dilation=[3]}",
-          "reduce_window bf16[6] {window=[3], strides=[1], low=[1], high=[1], base_dilation=[1], window_dilation=[1]}",
-          "reduce_window f16[6] {window=[6], strides=[1], low=[0], high=[0], base_dilation=[1], window_dilation=[1]}",
-          "reduce_window f32[6, 7] {window=[5, 5], strides=[1, 2], low=[0, 0], high=[0, 0], base_dilation=[1, 1], "
-          "window_dilation=[1, 1]}",
-          "reduce_window f32[2] {window=[3], strides=[1], low=[0], high=[0], base_dilation=[1], window_dilation=[1]}",
-          "reduce_window f32[0] {window=[2], strides=[1], low=[1], high=[1], base_dilation=[1], window_dilation=[1]}",
-          "reduce_window f64[5, 4] {kind=max, window=[3, 2], strides=[2, 2], low=[1, 0], high=[1, 0], "
-          "base_dilation=[1, 1], window_dilation=[1, 1]}",
-          "reduce_window f32[4, 6] {kind=max, window=[2, 2], strides=[2, 2], low=[0, 0], high=[0, 0], "
-          "base_dilation=[1, 1], window_dilation=[1, 1]}",
-          "reduce_window bf16[5] {kind=max, window=[2], strides=[1], low=[0], high=[1], base_dilation=[1], "
-          "window_dilation=[1]}",
-          "reduce_window i32[5] {kind=max, window=[3], strides=[1], low=[1], high=[1], base_dilation=[1], "
-          "window_dilation=[1]}",
-          "reduce_window f64[6] {kind=min, window=[3], strides=[1], low=[0], high=[0], base_dilation=[1], "
-          "window_dilation=[2]}",
-          "reduce_window u8[2, 5] {kind=min, window=[2, 2], strides=[1, 2], low=[0, 1], high=[0, 0], "
-          "base_dilation=[1, 1], window_dilation=[1, 1]}",
-          "reduce_window f64[5] {kind=prod, window=[3], strides=[1], low=[1], high=[0], base_dilation=[1], "
-          "window_dilation=[1]}",
-          "reduce_window f16[4] {kind=prod, window=[2], strides=[2], low=[0], high=[0], base_dilation=[1], "
-          "window_dilation=[1]}",
-          "reduce_window bool[5] {kind=or, window=[2], strides=[1], low=[1], high=[0], base_dilation=[1], "
-          "window_dilation=[1]}",
-          "reduce_window bool[4] {kind=and, window=[2], strides=[2], low=[1], high=[1], base_dilation=[1], "
-          "window_dilation=[1]}"};
-    },
+    .samples =
+        [] {
+          return Samples{
+              "reduce_window f64[2, 4, 4] {window=[1, 2, 2], strides=[1, 2, 2], low=[0, 0, 0], high=[0, 0, 0], "
+              "base_dilation=[1, 1, 1], window_dilation=[1, 1, 1]}",
+              "reduce_window f32[5, 3] {window=[3, 2], strides=[2, 1], low=[1, 0], high=[1, -1], base_dilation=[1, 1], "
+              "window_dilation=[1, 1]}",
+              "reduce_window f64[5] {window=[2], strides=[2], low=[1], high=[2], base_dilation=[2], window_dilation=[3]}",
+              "reduce_window bf16[6] {window=[3], strides=[1], low=[1], high=[1], base_dilation=[1], window_dilation=[1]}",
+              "reduce_window f16[6] {window=[6], strides=[1], low=[0], high=[0], base_dilation=[1], window_dilation=[1]}",
+              "reduce_window f32[6, 7] {window=[5, 5], strides=[1, 2], low=[0, 0], high=[0, 0], base_dilation=[1, 1], "
+              "window_dilation=[1, 1]}",
+              "reduce_window f32[2] {window=[3], strides=[1], low=[0], high=[0], base_dilation=[1], window_dilation=[1]}",
+              "reduce_window f32[0] {window=[2], strides=[1], low=[1], high=[1], base_dilation=[1], window_dilation=[1]}",
+              "reduce_window f64[5, 4] {kind=max, window=[3, 2], strides=[2, 2], low=[1, 0], high=[1, 0], "
+              "base_dilation=[1, 1], window_dilation=[1, 1]}",
+              "reduce_window f32[4, 6] {kind=max, window=[2, 2], strides=[2, 2], low=[0, 0], high=[0, 0], "
+              "base_dilation=[1, 1], window_dilation=[1, 1]}",
+              "reduce_window bf16[5] {kind=max, window=[2], strides=[1], low=[0], high=[1], base_dilation=[1], "
+              "window_dilation=[1]}",
+              "reduce_window i32[5] {kind=max, window=[3], strides=[1], low=[1], high=[1], base_dilation=[1], "
+              "window_dilation=[1]}",
+              "reduce_window f64[6] {kind=min, window=[3], strides=[1], low=[0], high=[0], base_dilation=[1], "
+              "window_dilation=[2]}",
+              "reduce_window u8[2, 5] {kind=min, window=[2, 2], strides=[1, 2], low=[0, 1], high=[0, 0], "
+              "base_dilation=[1, 1], window_dilation=[1, 1]}",
+              "reduce_window f64[5] {kind=prod, window=[3], strides=[1], low=[1], high=[0], base_dilation=[1], "
+              "window_dilation=[1]}",
+              "reduce_window f16[4] {kind=prod, window=[2], strides=[2], low=[0], high=[0], base_dilation=[1], "
+              "window_dilation=[1]}",
+              "reduce_window bool[5] {kind=or, window=[2], strides=[1], low=[1], high=[0], base_dilation=[1], "
+              "window_dilation=[1]}",
+              "reduce_window bool[4] {kind=and, window=[2], strides=[2], low=[1], high=[1], base_dilation=[1], "
+              "window_dilation=[1]}"};
+        },
 };
 
 }  // namespace sheaf::ir::ops

@@ -25,8 +25,8 @@ inline absl::Status same_types(const Function& f, std::string_view what, const s
                                                   wanted.size() == 1 ? "" : "s", given.size()));
   for (std::size_t k = 0; k < wanted.size(); ++k)
     if (wanted[k] != given[k])
-      return absl::InvalidArgumentError(fmt::format("{} {} of {} must be {}, not {}", what, k, f.name(),
-                                                    to_string(wanted[k]), to_string(given[k])));
+      return absl::InvalidArgumentError(
+          fmt::format("{} {} of {} must be {}, not {}", what, k, f.name(), to_string(wanted[k]), to_string(given[k])));
   return absl::OkStatus();
 }
 

@@ -73,9 +73,10 @@ constexpr BatchSlot kSlots[] = {{.operands = 1, .append = kBatchFields}};
 
 constinit const OpDef random_bits = {
     .name = "random_bits",
-    .doc = "Uniform random bits of `shape` and unsigned `dtype` from a key u32[.., 2]. Element i is Threefry-2x32-20 of "
-           "the key at the 64-bit counter i, the row-major position over the dims not in `result_batch`: its two words "
-           "for u64, else the low bits of their xor. The key's dims `key_batch` are the result's dims `result_batch`.",
+    .doc =
+        "Uniform random bits of `shape` and unsigned `dtype` from a key u32[.., 2]. Element i is Threefry-2x32-20 of "
+        "the key at the 64-bit counter i, the row-major position over the dims not in `result_batch`: its two words "
+        "for u64, else the low bits of their xor. The key's dims `key_batch` are the result's dims `result_batch`.",
     .arity = 1,
     .attrs = attrs_of<RandomBits>(),
     .factors = random_bits_factors,
@@ -87,21 +88,23 @@ constinit const OpDef random_bits = {
       return lowering::RandomBits{.key_batch = a.key_batch, .result_batch = a.result_batch};
     },
     .eval = eval_random_bits,
-    .cost = [](const Eqn& e) {
-      const Type y = e.out().type();
+    .cost =
+        [](const Eqn& e) {
+          const Type y = e.out().type();
       // 20 rounds of add, rotate, xor, and five key injections.
-      return Cost{.flops = 80 * static_cast<double>(y.num_elements()),
-                  .bytes = static_cast<double>(e.in(0).type().bytes() + y.bytes())};
-    },
-    .samples = [] {
-      return Samples{"random_bits u32[2] {shape=[5]}",
-                     "random_bits u32[2] {shape=[3, 7], dtype=u64}",
-                     "random_bits u32[2] {shape=[2, 3, 4], dtype=u16}",
-                     "random_bits u32[2] {shape=[9], dtype=u8}",
-                     "random_bits u32[2] {shape=[]}",
-                     "random_bits u32[2] {shape=[3, 0]}",
-                     "random_bits u32[3, 2] {shape=[4, 3, 5], key_batch=[0], result_batch=[1]}"};
-    },
+          return Cost{.flops = 80 * static_cast<double>(y.num_elements()),
+                      .bytes = static_cast<double>(e.in(0).type().bytes() + y.bytes())};
+        },
+    .samples =
+        [] {
+          return Samples{"random_bits u32[2] {shape=[5]}",
+                         "random_bits u32[2] {shape=[3, 7], dtype=u64}",
+                         "random_bits u32[2] {shape=[2, 3, 4], dtype=u16}",
+                         "random_bits u32[2] {shape=[9], dtype=u8}",
+                         "random_bits u32[2] {shape=[]}",
+                         "random_bits u32[2] {shape=[3, 0]}",
+                         "random_bits u32[3, 2] {shape=[4, 3, 5], key_batch=[0], result_batch=[1]}"};
+        },
 };
 
 }  // namespace sheaf::ir::ops

@@ -1,9 +1,9 @@
 // Scatter: updates written into windows of the operand, combined with what is there. add is linear, set is where no
 // position is written twice; the other derivatives weigh each update by what else went to its position, so they are
 // exact when updates collide.
-#include "ir/ops/windows.h"
-
 #include <limits>
+
+#include "ir/ops/windows.h"
 
 namespace sheaf::ir::ops {
 namespace {
@@ -31,7 +31,8 @@ Factor index_batch_factor(Combines combine) {
     case Combines::add: return {.cls = FactorClass::R, .combine = Combine::sum};
     case Combines::min: return {.cls = FactorClass::R, .combine = Combine::min};
     case Combines::max: return {.cls = FactorClass::R, .combine = Combine::max};
-    case Combines::set: case Combines::mul: return {.cls = FactorClass::N};
+    case Combines::set:
+    case Combines::mul: return {.cls = FactorClass::N};
   }
   return {};
 }
@@ -52,11 +53,11 @@ absl::StatusOr<Factors> scatter_factors(const Eqn& e) {
       return absl::InvalidArgumentError(
           fmt::format("an update window of {} does not fit dim {} ({})", sizes[d], d, x.dims()[d]));
   Factors r;
-  WindowFactors f = window_factors(r, w, x, indices, sizes, {.cls = FactorClass::P, .absolute = true},
-                                   index_batch_factor(a.combine));
+  WindowFactors f =
+      window_factors(r, w, x, indices, sizes, {.cls = FactorClass::P, .absolute = true}, index_batch_factor(a.combine));
   if (r.dims(f.window) != updates.dims())
-    return absl::InvalidArgumentError(fmt::format("updates ({}) must be {}", to_string(updates),
-                                                  to_string(Type(updates.dtype(), r.dims(f.window)))));
+    return absl::InvalidArgumentError(
+        fmt::format("updates ({}) must be {}", to_string(updates), to_string(Type(updates.dtype(), r.dims(f.window)))));
   r.in = {f.operand, std::move(f.indices), std::move(f.window)};
   r.out = {std::move(f.operand)};
   if (a.combine == Combines::add) r.additive = 0b001;
@@ -101,8 +102,8 @@ Value extreme_tangent(Builder& b, const Eqn& e, Value dx, Value du) {
   const auto total = [&](Value of_x, Value of_u) {
     return scatter_as(b, a, Combines::add, convert_to(of_x, wide), indices, convert_to(of_u, wide));
   };
-  const Value of_winners = total(where_or_zero(x_wins, or_zeros(b, dx, x.type())),
-                                 where_or_zero(u_wins, or_zeros(b, du, u.type())));
+  const Value of_winners =
+      total(where_or_zero(x_wins, or_zeros(b, dx, x.type())), where_or_zero(u_wins, or_zeros(b, du, u.type())));
   return convert_to(of_winners / total(x_wins, u_wins), x.dtype());
 }
 
@@ -126,7 +127,8 @@ Value product_beside(Value group, Value x, int sign) {
   return product;
 }
 
-// For each update the product of the others that went to its position, without division: zeros stay exact, to all orders.
+// For each update the product of the others that went to its position, without division: zeros stay exact, to all
+// orders.
 Value product_of_rivals(Builder& b, const Scatter& a, Type x, Value indices, Value u) {
   const std::int64_t n = u.type().num_elements();
   if (a.unique || n <= 1) return b.full(u.type(), 1);
@@ -162,7 +164,8 @@ Values scatter_jvp(Builder& b, const Eqn& e, const Values& tangents) {
     return {scatter_as(b, a, a.combine, or_zeros(b, dx, e.in(0).type()), e.in(1), or_zeros(b, du, e.in(2).type()))};
   switch (a.combine) {
     case Combines::set: return {set_tangent(b, e, dx, du)};
-    case Combines::min: case Combines::max: return {extreme_tangent(b, e, dx, du)};
+    case Combines::min:
+    case Combines::max: return {extreme_tangent(b, e, dx, du)};
     case Combines::mul: return {mul_tangent(b, e, dx, du)};
     case Combines::add: break;  // linear
   }
@@ -185,7 +188,8 @@ ScalarOp scalar_op_of(Combines combine) {
     case Combines::min: return ScalarOp::min;
     case Combines::max: return ScalarOp::max;
     case Combines::mul: return ScalarOp::mul;
-    case Combines::add: case Combines::set: break;
+    case Combines::add:
+    case Combines::set: break;
   }
   return ScalarOp::add;
 }
@@ -214,17 +218,19 @@ void eval_scatter(const Eqn& e, std::span<const Literal> in, std::span<Literal> 
 
 constexpr std::string_view kAllFields[] = {"operand_batch", "indices_batch"};
 constexpr std::string_view kWindowFields[] = {"update_window_dims"};
-constexpr BatchSlot kSlots[] = {{.operands = 0b111, .append = kAllFields}, {.operands = 0b101, .append = kWindowFields}};
+constexpr BatchSlot kSlots[] = {{.operands = 0b111, .append = kAllFields},
+                                {.operands = 0b101, .append = kWindowFields}};
 
 }  // namespace
 
 constinit const OpDef scatter = {
     .name = "scatter",
-    .doc = "The operand with each update combined into it (add, set, min, max, mul), in row-major order of the updates, so "
-           "set keeps the last; each addition or product rounds to the dtype. The dims are gather's: updates dims "
-           "`update_window_dims` run inside a window, which lacks the `inserted` and batch dims. A window out of range is "
-           "dropped. `unique` promises that no position is written twice. With set the last writer gets the gradient, "
-           "with min and max tied contributions share it, with mul it is exact at zeros.",
+    .doc =
+        "The operand with each update combined into it (add, set, min, max, mul), in row-major order of the updates, so "
+        "set keeps the last; each addition or product rounds to the dtype. The dims are gather's: updates dims "
+        "`update_window_dims` run inside a window, which lacks the `inserted` and batch dims. A window out of range is "
+        "dropped. `unique` promises that no position is written twice. With set the last writer gets the gradient, "
+        "with min and max tied contributions share it, with mul it is exact at zeros.",
     .arity = 3,
     .attrs = attrs_of<Scatter>(),
     .factors = scatter_factors,
@@ -245,32 +251,33 @@ constinit const OpDef scatter = {
     },
     .eval = eval_scatter,
     .ulp = 4,
-    .samples = [] {
-      return Samples{
-          "scatter f32[8, 6], i32[4, 1] in (-1, 10), f32[4, 6] {update_window_dims=[1], inserted=[0], scatter_dims=[0], "
-          "index_dim=[1]}",
-          "scatter f64[4], i64[5, 1] in (-1, 6), f64[5] {inserted=[0], scatter_dims=[0], index_dim=[1]}",
-          "scatter f64[2, 6, 3], i32[2, 2, 1] in (0, 6), f64[2, 2, 3] {update_window_dims=[2], inserted=[1], "
-          "scatter_dims=[1], operand_batch=[0], indices_batch=[0], index_dim=[2]}",
-          "scatter f64[4, 5], i32[2, 3] in (-1, 4), f64[2, 3, 2] {update_window_dims=[0, 2], scatter_dims=[0, 1], "
-          "index_dim=[0]}",
-          "scatter i8[4], u8[5, 1] in (0, 6), i8[5] {inserted=[0], scatter_dims=[0], index_dim=[1]}",
-          "scatter bf16[4, 0], i32[2, 1], bf16[2, 0] {update_window_dims=[1], inserted=[0], scatter_dims=[0], "
-          "index_dim=[1]}",
-          "scatter f16[4], i32[0, 1], f16[0] {inserted=[0], scatter_dims=[0], index_dim=[1]}",
-          "scatter f64[3], i32[5, 1] in (-1, 4), f64[5] {combine=set, inserted=[0], scatter_dims=[0], index_dim=[1]}",
-          "scatter f64[3, 2], i32[1, 1] in (-1, 4), f64[1, 2] {combine=set, update_window_dims=[1], inserted=[0], "
-          "scatter_dims=[0], index_dim=[1], unique=true}",
-          "scatter bool[4], i32[3, 1] in (-1, 5), bool[3] {combine=set, inserted=[0], scatter_dims=[0], index_dim=[1]}",
-          "scatter f64[3], i32[5, 1] in (-1, 4), f64[5] {combine=min, inserted=[0], scatter_dims=[0], index_dim=[1]}",
-          "scatter f64[3], i32[5, 1] in (-1, 4), f64[5] {combine=max, inserted=[0], scatter_dims=[0], index_dim=[1]}",
-          "scatter u32[3], i32[5, 1] in (-1, 4), u32[5] {combine=max, inserted=[0], scatter_dims=[0], index_dim=[1]}",
-          "scatter f64[3], i32[7, 1] in (-1, 4), f64[7] {combine=mul, inserted=[0], scatter_dims=[0], index_dim=[1]}",
-          "scatter f64[3, 2], i32[1, 1] in (-1, 4), f64[1, 2] {combine=mul, update_window_dims=[1], inserted=[0], "
-          "scatter_dims=[0], index_dim=[1], unique=true}",
-          "scatter f32[3, 2], i32[4, 1] in (-1, 4), f32[4, 2] {combine=mul, update_window_dims=[1], inserted=[0], "
-          "scatter_dims=[0], index_dim=[1]}"};
-    },
+    .samples =
+        [] {
+          return Samples{
+              "scatter f32[8, 6], i32[4, 1] in (-1, 10), f32[4, 6] {update_window_dims=[1], inserted=[0], scatter_dims=[0], "
+              "index_dim=[1]}",
+              "scatter f64[4], i64[5, 1] in (-1, 6), f64[5] {inserted=[0], scatter_dims=[0], index_dim=[1]}",
+              "scatter f64[2, 6, 3], i32[2, 2, 1] in (0, 6), f64[2, 2, 3] {update_window_dims=[2], inserted=[1], "
+              "scatter_dims=[1], operand_batch=[0], indices_batch=[0], index_dim=[2]}",
+              "scatter f64[4, 5], i32[2, 3] in (-1, 4), f64[2, 3, 2] {update_window_dims=[0, 2], scatter_dims=[0, 1], "
+              "index_dim=[0]}",
+              "scatter i8[4], u8[5, 1] in (0, 6), i8[5] {inserted=[0], scatter_dims=[0], index_dim=[1]}",
+              "scatter bf16[4, 0], i32[2, 1], bf16[2, 0] {update_window_dims=[1], inserted=[0], scatter_dims=[0], "
+              "index_dim=[1]}",
+              "scatter f16[4], i32[0, 1], f16[0] {inserted=[0], scatter_dims=[0], index_dim=[1]}",
+              "scatter f64[3], i32[5, 1] in (-1, 4), f64[5] {combine=set, inserted=[0], scatter_dims=[0], index_dim=[1]}",
+              "scatter f64[3, 2], i32[1, 1] in (-1, 4), f64[1, 2] {combine=set, update_window_dims=[1], inserted=[0], "
+              "scatter_dims=[0], index_dim=[1], unique=true}",
+              "scatter bool[4], i32[3, 1] in (-1, 5), bool[3] {combine=set, inserted=[0], scatter_dims=[0], index_dim=[1]}",
+              "scatter f64[3], i32[5, 1] in (-1, 4), f64[5] {combine=min, inserted=[0], scatter_dims=[0], index_dim=[1]}",
+              "scatter f64[3], i32[5, 1] in (-1, 4), f64[5] {combine=max, inserted=[0], scatter_dims=[0], index_dim=[1]}",
+              "scatter u32[3], i32[5, 1] in (-1, 4), u32[5] {combine=max, inserted=[0], scatter_dims=[0], index_dim=[1]}",
+              "scatter f64[3], i32[7, 1] in (-1, 4), f64[7] {combine=mul, inserted=[0], scatter_dims=[0], index_dim=[1]}",
+              "scatter f64[3, 2], i32[1, 1] in (-1, 4), f64[1, 2] {combine=mul, update_window_dims=[1], inserted=[0], "
+              "scatter_dims=[0], index_dim=[1], unique=true}",
+              "scatter f32[3, 2], i32[4, 1] in (-1, 4), f32[4, 2] {combine=mul, update_window_dims=[1], inserted=[0], "
+              "scatter_dims=[0], index_dim=[1]}"};
+        },
 };
 
 }  // namespace sheaf::ir::ops

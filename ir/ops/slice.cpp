@@ -75,8 +75,8 @@ absl::StatusOr<Factors> pad_factors(const Eqn& e) {
     const std::int64_t n = x.dim(d), low = a.low[d], high = a.high[d], interior = a.interior[d];
     const std::int64_t padded = padded_extent(n, low, high, interior);
     if (interior < 0 || padded < 0)
-      return absl::InvalidArgumentError(fmt::format(
-          "dim {} of {} cannot be padded by low {}, high {} and interior {}", d, to_string(x), low, high, interior));
+      return absl::InvalidArgumentError(fmt::format("dim {} of {} cannot be padded by low {}, high {} and interior {}",
+                                                    d, to_string(x), low, high, interior));
     if (low == 0 && high == 0 && interior == 0) {
       r.in[0].push_back({r.add(n)});
       r.out[0].push_back(r.in[0].back());

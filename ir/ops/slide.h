@@ -1,5 +1,5 @@
-// A window sliding along one dim, as convolution and reduce_window share it: the dim is spread and padded, then a window
-// of elements a dilation apart starts at every stride-th place where all of it fits.
+// A window sliding along one dim, as convolution and reduce_window share it: the dim is spread and padded, then a
+// window of elements a dilation apart starts at every stride-th place where all of it fits.
 #pragma once
 
 #include "ir/ops/rules.h"
@@ -25,16 +25,28 @@ struct Slide {
   /// Over the windows' results, with the taps in opposite order: sums for each element what was made of it.
   Slide backward() const {
     const std::int64_t results = spread_by(count(), stride);
-    Slide s{.dim = dim, .extent = count(), .size = size, .stride = base_dilation, .low = span() - low - 1, .high = 0,
-            .base_dilation = stride, .dilation = dilation};
+    Slide s{.dim = dim,
+            .extent = count(),
+            .size = size,
+            .stride = base_dilation,
+            .low = span() - low - 1,
+            .high = 0,
+            .base_dilation = stride,
+            .dilation = dilation};
     s.high = spread() + span() - 1 - results - s.low;
     return s;
   }
   /// Over the operand with the results as the window: sums for each tap what it met.
   Slide over_results() const {
     const std::int64_t results = spread_by(count(), stride);
-    return {.dim = dim, .extent = extent, .size = count(), .stride = dilation, .low = low,
-            .high = results + span() - spread() - 1 - low, .base_dilation = base_dilation, .dilation = stride};
+    return {.dim = dim,
+            .extent = extent,
+            .size = count(),
+            .stride = dilation,
+            .low = low,
+            .high = results + span() - spread() - 1 - low,
+            .base_dilation = base_dilation,
+            .dilation = stride};
   }
 
   static std::int64_t spread_by(std::int64_t n, std::int64_t by) { return n == 0 ? 0 : (n - 1) * by + 1; }
@@ -48,8 +60,8 @@ inline absl::Status check_slide(const Slide& s) {
         fmt::format("window over dim {}: its size ({}), stride ({}) and dilations ({}, {}) must be at least 1", s.dim,
                     s.size, s.stride, s.base_dilation, s.dilation));
   if (s.padded() < 0)
-    return absl::InvalidArgumentError(fmt::format("padding (low {}, high {}) of dim {} leaves {} elements", s.low, s.high,
-                                                  s.dim, s.padded()));
+    return absl::InvalidArgumentError(
+        fmt::format("padding (low {}, high {}) of dim {} leaves {} elements", s.low, s.high, s.dim, s.padded()));
   return absl::OkStatus();
 }
 
@@ -67,7 +79,8 @@ inline Value pad_for(Value x, const Slides& slides, Value fill) {
   return changes ? x.builder().emit(pad, {x, fill}, std::move(attrs)) : x;
 }
 
-/// The windows of an x that has been padded: x's dims with the counts, then the windows' sizes in the order of the slides.
+/// The windows of an x that has been padded: x's dims with the counts, then the windows' sizes in the order of the
+/// slides.
 inline Value windows_of(Value x, const Slides& slides) {
   SlidingWindows attrs;
   for (const Slide& s : slides) {

@@ -34,8 +34,7 @@ absl::StatusOr<Factors> sort_factors(const Eqn& e) {
   if (absl::Status s = check_one_dim("dim", a.dim, x.rank()); !s.ok()) return s;
   Factors r;
   TensorFactors all;
-  for (int d = 0; d < x.rank(); ++d)
-    all.push_back({r.add(x.dim(d), d == a.dim[0] ? FactorClass::N : FactorClass::P)});
+  for (int d = 0; d < x.rank(); ++d) all.push_back({r.add(x.dim(d), d == a.dim[0] ? FactorClass::N : FactorClass::P)});
   r.in.assign(e.num_in(), all);
   r.out.assign(e.num_in(), all);
   return r;
@@ -104,8 +103,9 @@ Cost sort_cost(const Eqn& e) {
 
 constinit const OpDef sort = {
     .name = "sort",
-    .doc = "All operands reordered along `dim` so that the first `num_keys` ascend, compared in turn. Stable; NaNs come "
-           "last, and -0 equals +0.",
+    .doc =
+        "All operands reordered along `dim` so that the first `num_keys` ascend, compared in turn. Stable; NaNs come "
+        "last, and -0 equals +0.",
     .num_results = -1,
     .attrs = attrs_of<Sort>(),
     .factors = sort_factors,
@@ -116,16 +116,17 @@ constinit const OpDef sort = {
     },
     .eval = eval_sort,
     .cost = sort_cost,
-    .samples = [] {
-      return Samples{"sort f32[4, 6] {dim=[1]}",
-                     "sort f64[5, 3] {dim=[0]}",
-                     "sort f64[2, 5], f64[2, 5] {dim=[1]}",
-                     "sort i32[3, 7] in (0, 3), f64[3, 7] {dim=[1]}",
-                     "sort i8[9] in (0, 2), i8[9] in (0, 2), i32[9] {dim=[0], num_keys=2}",
-                     "sort bool[6], u64[6] {dim=[0]}",
-                     "sort bf16[3, 0] {dim=[1]}",
-                     "sort f16[1, 3] {dim=[0]}"};
-    },
+    .samples =
+        [] {
+          return Samples{"sort f32[4, 6] {dim=[1]}",
+                         "sort f64[5, 3] {dim=[0]}",
+                         "sort f64[2, 5], f64[2, 5] {dim=[1]}",
+                         "sort i32[3, 7] in (0, 3), f64[3, 7] {dim=[1]}",
+                         "sort i8[9] in (0, 2), i8[9] in (0, 2), i32[9] {dim=[0], num_keys=2}",
+                         "sort bool[6], u64[6] {dim=[0]}",
+                         "sort bf16[3, 0] {dim=[1]}",
+                         "sort f16[1, 3] {dim=[0]}"};
+        },
 };
 
 }  // namespace sheaf::ir::ops

@@ -1,5 +1,6 @@
-// Factors with orthogonal matrices: QR, singular values, eigenvalues of symmetric matrices. Derivatives divide by the gaps
-// between values, so they are infinite or NaN where two are equal and only the values are asked to be smooth there.
+// Factors with orthogonal matrices: QR, singular values, eigenvalues of symmetric matrices. Derivatives divide by the
+// gaps between values, so they are infinite or NaN where two are equal and only the values are asked to be smooth
+// there.
 #include <algorithm>
 
 #include "ir/ops/dense.h"
@@ -35,9 +36,9 @@ absl::StatusOr<Factors> qr_factors(const Eqn& e) {
   return m->rule;
 }
 
-// With C = Q^T dA R^-1 and the skew W = tril(C, -1) - tril(C, -1)^T: dQ = Q (W - C) + dA R^-1, dR = (C - W) R (Walter and
-// Lehmann, "Algorithmic differentiation of linear algebra functions", 2010). Of a wide A = [B, D], B = Q R as above, and
-// R's other columns are Q^T D.
+// With C = Q^T dA R^-1 and the skew W = tril(C, -1) - tril(C, -1)^T: dQ = Q (W - C) + dA R^-1, dR = (C - W) R (Walter
+// and Lehmann, "Algorithmic differentiation of linear algebra functions", 2010). Of a wide A = [B, D], B = Q R as
+// above, and R's other columns are Q^T D.
 Values qr_jvp(Builder& b, const Eqn& e, const Values& tangents) {
   const Type a = e.in(0).type();
   if (a.num_elements() == 0) return {Value(), Value()};
@@ -66,9 +67,11 @@ void reflect(const Dense& reflectors, std::int64_t k, double tau, Dense& a, std:
   }
 }
 
-// Householder's method with LAPACK's signs: a reflector takes a column to minus its sign times its length, and a column that
-// is zero below the diagonal stays as it is.
-struct Orthogonalized { Dense q, r; };
+// Householder's method with LAPACK's signs: a reflector takes a column to minus its sign times its length, and a column
+// that is zero below the diagonal stays as it is.
+struct Orthogonalized {
+  Dense q, r;
+};
 Orthogonalized orthogonalize(Dense a) {
   const std::int64_t m = a.rows(), n = a.columns(), k = std::min(m, n);
   std::vector<double> taus(static_cast<std::size_t>(k), 0.0);
@@ -114,8 +117,8 @@ Value outside(Value q, Value x, Value s) {
   return (x - matmul(q, matmul(matrix_transpose(q), x))) / along_columns(s, x.dims());
 }
 
-// With P = U^T dA V and F_ij = 1 / (s_j^2 - s_i^2): ds = diag(P), dU = U (F o (P S + S P^T)), dV = V (F o (S P + P^T S)), and
-// what lies outside the spans (Townsend, "Differentiating the singular value decomposition", 2016).
+// With P = U^T dA V and F_ij = 1 / (s_j^2 - s_i^2): ds = diag(P), dU = U (F o (P S + S P^T)), dV = V (F o (S P + P^T
+// S)), and what lies outside the spans (Townsend, "Differentiating the singular value decomposition", 2016).
 Values svd_jvp(Builder&, const Eqn& e, const Values& tangents) {
   const Type a = e.in(0).type();
   if (a.num_elements() == 0) return {Value(), Value(), Value()};
@@ -146,7 +149,9 @@ void rotate_columns(Dense& a, std::int64_t p, std::int64_t q, double cosine, dou
 }
 
 // The rotation that makes the symmetric [[app, apq], [apq, aqq]] diagonal (Rutishauser's formulas).
-struct Rotation { double cosine = 1, sine = 0; };
+struct Rotation {
+  double cosine = 1, sine = 0;
+};
 Rotation diagonalizing(double app, double apq, double aqq) {
   const double theta = (aqq - app) / (2 * apq);
   const double tangent = std::copysign(1.0, theta) / (std::abs(theta) + std::hypot(theta, 1.0));
@@ -175,7 +180,10 @@ void complete(Dense& q) {
 }
 
 // One-sided Jacobi (Hestenes, 1958): rotates pairs of columns of a tall matrix until all are orthogonal.
-struct Singular { Dense u, v; std::vector<double> s; };
+struct Singular {
+  Dense u, v;
+  std::vector<double> s;
+};
 Singular singular_of_tall(Dense a) {
   const std::int64_t n = a.columns();
   Dense v(n, n);
@@ -224,7 +232,8 @@ Singular singular_of(const Dense& a) {
 
 Singular nothing(const Dense& a) {
   const std::int64_t k = std::min(a.rows(), a.columns());
-  Singular f{.u = Dense(a.rows(), k), .v = Dense(a.columns(), k), .s = std::vector<double>(static_cast<std::size_t>(k), kNan)};
+  Singular f{
+      .u = Dense(a.rows(), k), .v = Dense(a.columns(), k), .s = std::vector<double>(static_cast<std::size_t>(k), kNan)};
   f.u.fill(kNan);
   f.v.fill(kNan);
   return f;
@@ -262,7 +271,10 @@ Values eigh_jvp(Builder&, const Eqn& e, const Values& tangents) {
 }
 
 // Jacobi's method, by cyclic sweeps over the pairs.
-struct Eigen { std::vector<double> w; Dense v; };
+struct Eigen {
+  std::vector<double> w;
+  Dense v;
+};
 Eigen eigen_of(Dense a) {
   const std::int64_t n = a.rows();
   Dense v(n, n);
@@ -316,9 +328,10 @@ void eval_eigh(const Eqn& e, std::span<const Literal> in, std::span<Literal> out
 
 constinit const OpDef qr = {
     .name = "qr",
-    .doc = "x = Q R with orthonormal columns in Q and an upper triangular R, as many columns and rows as x's shorter extent. "
-           "The signs are those of Householder's method as in LAPACK: an entry of R's diagonal is minus the sign of what it "
-           "replaces, unless nothing below that had to go.",
+    .doc =
+        "x = Q R with orthonormal columns in Q and an upper triangular R, as many columns and rows as x's shorter extent. "
+        "The signs are those of Householder's method as in LAPACK: an entry of R's diagonal is minus the sign of what it "
+        "replaces, unless nothing below that had to go.",
     .arity = 1,
     .num_results = 2,
     .factors = qr_factors,
@@ -326,22 +339,25 @@ constinit const OpDef qr = {
     .jvp = qr_jvp,
     .lower = [](const Eqn& e) -> Lowering { return library(Library::Routine::qr, e.in(0).type()); },
     .eval = eval_qr,
-    .cost = [](const Eqn& e) {
-      const Type a = e.in(0).type();
-      return with_flops(e, 4 * static_cast<double>(a.num_elements()) * static_cast<double>(shorter(a)));
-    },
+    .cost =
+        [](const Eqn& e) {
+          const Type a = e.in(0).type();
+          return with_flops(e, 4 * static_cast<double>(a.num_elements()) * static_cast<double>(shorter(a)));
+        },
     .ulp = 64,
-    .samples = [] {
-      return Samples{"qr f64[3, 3]", "qr f64[4, 2]", "qr f64[2, 4]", "qr f32[2, 3, 3]", "qr f32[1, 1]", "qr f32[0, 0]",
-                     "qr f32[3, 0]", "qr f32[0, 3]", "qr f64[2, 3, 2]"};
-    },
+    .samples =
+        [] {
+          return Samples{"qr f64[3, 3]", "qr f64[4, 2]", "qr f64[2, 4]", "qr f32[2, 3, 3]", "qr f32[1, 1]",
+                         "qr f32[0, 0]", "qr f32[3, 0]", "qr f32[0, 3]", "qr f64[2, 3, 2]"};
+        },
 };
 
 constinit const OpDef svd = {
     .name = "svd",
-    .doc = "x = U diag(s) Vt: s descending, U and V with orthonormal columns, as many as x's shorter extent. The first "
-           "component of each column of U of at least 0.3 times its largest magnitude is positive. A matrix that is not "
-           "finite gives NaN throughout.",
+    .doc =
+        "x = U diag(s) Vt: s descending, U and V with orthonormal columns, as many as x's shorter extent. The first "
+        "component of each column of U of at least 0.3 times its largest magnitude is positive. A matrix that is not "
+        "finite gives NaN throughout.",
     .arity = 1,
     .num_results = 3,
     .factors = svd_factors,
@@ -349,22 +365,25 @@ constinit const OpDef svd = {
     .jvp = svd_jvp,
     .lower = [](const Eqn& e) -> Lowering { return library(Library::Routine::svd, e.in(0).type()); },
     .eval = eval_svd,
-    .cost = [](const Eqn& e) {
-      const Type a = e.in(0).type();
-      return with_flops(e, 20 * static_cast<double>(a.num_elements()) * static_cast<double>(shorter(a)));
-    },
+    .cost =
+        [](const Eqn& e) {
+          const Type a = e.in(0).type();
+          return with_flops(e, 20 * static_cast<double>(a.num_elements()) * static_cast<double>(shorter(a)));
+        },
     .ulp = 64,
-    .samples = [] {
-      return Samples{"svd f64[3, 3]", "svd f64[4, 2]", "svd f64[2, 4]", "svd f32[2, 3, 3]", "svd f32[1, 1]", "svd f32[0, 0]",
-                     "svd f32[3, 0]", "svd f64[2, 3, 2]"};
-    },
+    .samples =
+        [] {
+          return Samples{"svd f64[3, 3]", "svd f64[4, 2]", "svd f64[2, 4]", "svd f32[2, 3, 3]",
+                         "svd f32[1, 1]", "svd f32[0, 0]", "svd f32[3, 0]", "svd f64[2, 3, 2]"};
+        },
 };
 
 constinit const OpDef eigh = {
     .name = "eigh",
-    .doc = "Eigenvalues, ascending, and eigenvectors, in columns, of the symmetric matrix whose lower triangle x has. The first "
-           "component of each eigenvector of at least 0.3 times its largest magnitude is positive. A matrix that is not "
-           "finite gives NaN throughout.",
+    .doc =
+        "Eigenvalues, ascending, and eigenvectors, in columns, of the symmetric matrix whose lower triangle x has. The first "
+        "component of each eigenvector of at least 0.3 times its largest magnitude is positive. A matrix that is not "
+        "finite gives NaN throughout.",
     .arity = 1,
     .num_results = 2,
     .factors = eigh_factors,
@@ -372,13 +391,16 @@ constinit const OpDef eigh = {
     .jvp = eigh_jvp,
     .lower = [](const Eqn& e) -> Lowering { return library(Library::Routine::eigh, e.in(0).type()); },
     .eval = eval_eigh,
-    .cost = [](const Eqn& e) {
-      return with_flops(e, 10 * static_cast<double>(batch_of(e.in(0).type())) * cube(rows_of(e.in(0).type())));
-    },
+    .cost =
+        [](const Eqn& e) {
+          return with_flops(e, 10 * static_cast<double>(batch_of(e.in(0).type())) * cube(rows_of(e.in(0).type())));
+        },
     .ulp = 64,
-    .samples = [] {
-      return Samples{"eigh f64[3, 3]", "eigh f32[2, 3, 3]", "eigh f64[1, 1]", "eigh f32[0, 0]", "eigh f64[2, 2, 2]"};
-    },
+    .samples =
+        [] {
+          return Samples{"eigh f64[3, 3]", "eigh f32[2, 3, 3]", "eigh f64[1, 1]", "eigh f32[0, 0]",
+                         "eigh f64[2, 2, 2]"};
+        },
 };
 
 }  // namespace sheaf::ir::ops

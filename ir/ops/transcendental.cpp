@@ -43,7 +43,8 @@ Value square(Value x) { return x * x; }
 Value inverse_cosine(Value x) { return call1(rsqrt, (1.0 - x) * (1.0 + x)); }
 Value equals(Value x, double v) { return x.builder().emit(eq, {x, number(x, v)}); }
 
-// y x^(y-1), 0 where y is 0. Half types compute it in f32: in theirs y - 1 may round to y, and with it the sign be lost.
+// y x^(y-1), 0 where y is 0. Half types compute it in f32: in theirs y - 1 may round to y, and with it the sign be
+// lost.
 Value pow_slope_in_base(Value x, Value y) {
   if (const DType computed = compute_dtype(x.dtype()); computed != x.dtype())
     return convert_to(pow_slope_in_base(convert_to(x, computed), convert_to(y, computed)), x.dtype());

@@ -11,11 +11,10 @@ absl::Status check_windows(const Windows& w, Type operand, Type indices) {
   if (absl::Status s = check_one_dim("index_dim", w.index_dim, indices.rank()); !s.ok()) return s;
   const int num_windowed = static_cast<int>(w.windowed(operand.rank()).size());
   const int window_rank = static_cast<int>(w.window_dims.size()) + indices.rank() - 1;
-  for (const absl::Status& s : {
-           check_dims("dims of the operand", concat(w.dropped, w.operand_batch), operand.rank()),
-           check_dims("dims of the operand", concat(w.index_map, w.operand_batch), operand.rank()),
-           check_dims("dims of the indices", concat(w.index_dim, w.indices_batch), indices.rank()),
-           check_dims("window dims", w.window_dims, window_rank)})
+  for (const absl::Status& s : {check_dims("dims of the operand", concat(w.dropped, w.operand_batch), operand.rank()),
+                                check_dims("dims of the operand", concat(w.index_map, w.operand_batch), operand.rank()),
+                                check_dims("dims of the indices", concat(w.index_dim, w.indices_batch), indices.rank()),
+                                check_dims("window dims", w.window_dims, window_rank)})
     if (!s.ok()) return s;
   if (!std::is_sorted(w.window_dims.begin(), w.window_dims.end()))
     return absl::InvalidArgumentError(fmt::format("window dims {} must ascend", to_string(w.window_dims)));

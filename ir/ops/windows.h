@@ -8,10 +8,10 @@ namespace sheaf::ir::ops {
 
 struct Windows {
   DimList window_dims;  // dims of the window tensor that run inside a window; its others are those of the indices
-  DimList dropped;      // operand dims a window is one element wide in and lacks (collapsed, inserted)
-  DimList index_map;    // operand dim that each component of the index vector starts in
+  DimList dropped;  // operand dims a window is one element wide in and lacks (collapsed, inserted)
+  DimList index_map;  // operand dim that each component of the index vector starts in
   DimList operand_batch, indices_batch;
-  DimList index_dim;    // of the index vector, in the indices
+  DimList index_dim;  // of the index vector, in the indices
 
   static Windows of(const Gather& a) {
     return {a.offset_dims, a.collapsed, a.start_index_map, a.operand_batch, a.indices_batch, a.index_dim};
@@ -27,7 +27,9 @@ struct Windows {
 absl::Status check_windows(const Windows& w, Type operand, Type indices);
 
 /// The factors of (operand, indices) and the window tensor, appended to `r`; `sizes` are a window's, per operand dim.
-struct WindowFactors { TensorFactors operand, indices, window; };
+struct WindowFactors {
+  TensorFactors operand, indices, window;
+};
 WindowFactors window_factors(Factors& r, const Windows& w, Type operand, Type indices, const DimList& sizes,
                              const Factor& dropped, const Factor& index_batch);
 
@@ -40,12 +42,12 @@ class WindowWalk {
 
  private:
   const Windows w_;
-  const Shape dims_;       // of the operand
+  const Shape dims_;  // of the operand
   const DimList sizes_;
   const DimList strides_, index_strides_;
   const DimList windowed_;
   const DimList batch_of_window_;  // window dims outside windows, ascending ...
-  const DimList batch_of_indices_; // ... and the dims of the indices they are
+  const DimList batch_of_indices_;  // ... and the dims of the indices they are
   const bool clamps_;
 };
 

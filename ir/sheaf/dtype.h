@@ -10,11 +10,22 @@ namespace sheaf {
 
 enum class DType : std::uint8_t {
   bool_,
-  i8, i16, i32, i64,
-  u8, u16, u32, u64,
-  f16, bf16, f32, f64,
-  c64, c128,
-  f8e4m3, f8e5m2,
+  i8,
+  i16,
+  i32,
+  i64,
+  u8,
+  u16,
+  u32,
+  u64,
+  f16,
+  bf16,
+  f32,
+  f64,
+  c64,
+  c128,
+  f8e4m3,
+  f8e5m2,
   token,  // an ordering edge between effects; carries no data
 };
 inline constexpr int kNumDTypes = 18;
@@ -29,10 +40,22 @@ inline constexpr DType c64 = DType::c64, c128 = DType::c128;
 /// Bytes of one element; bool is one byte holding 0 or 1; token is 0.
 constexpr int size_bytes(DType t) {
   switch (t) {
-    case DType::bool_: case DType::i8: case DType::u8: case DType::f8e4m3: case DType::f8e5m2: return 1;
-    case DType::i16: case DType::u16: case DType::f16: case DType::bf16: return 2;
-    case DType::i32: case DType::u32: case DType::f32: return 4;
-    case DType::i64: case DType::u64: case DType::f64: case DType::c64: return 8;
+    case DType::bool_:
+    case DType::i8:
+    case DType::u8:
+    case DType::f8e4m3:
+    case DType::f8e5m2: return 1;
+    case DType::i16:
+    case DType::u16:
+    case DType::f16:
+    case DType::bf16: return 2;
+    case DType::i32:
+    case DType::u32:
+    case DType::f32: return 4;
+    case DType::i64:
+    case DType::u64:
+    case DType::f64:
+    case DType::c64: return 8;
     case DType::c128: return 16;
     case DType::token: return 0;
   }

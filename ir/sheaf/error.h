@@ -21,12 +21,26 @@ class Error : public std::runtime_error {
   Loc loc_;
 };
 
-struct ShapeError : Error { using Error::Error; };        // shapes, ranks, axes, sizes
-struct TypeError : Error { using Error::Error; };         // dtypes, trees, wrong kind of argument
-struct ShardingError : Error { using Error::Error; };     // meshes, specs, axes
-struct TracedBoolError : Error { using Error::Error; };   // a traced value used as a host bool, number or shape
-struct LeakedTracerError : Error { using Error::Error; }; // a traced value used after its trace ended
-struct PurityError : Error { using Error::Error; };       // a traced function that gave two different programs
-struct RuntimeError : Error { using Error::Error; };      // compiler, memory, files, devices
+struct ShapeError : Error {
+  using Error::Error;
+};        // shapes, ranks, axes, sizes
+struct TypeError : Error {
+  using Error::Error;
+};         // dtypes, trees, wrong kind of argument
+struct ShardingError : Error {
+  using Error::Error;
+};     // meshes, specs, axes
+struct TracedBoolError : Error {
+  using Error::Error;
+};   // a traced value used as a host bool, number or shape
+struct LeakedTracerError : Error {
+  using Error::Error;
+}; // a traced value used after its trace ended
+struct PurityError : Error {
+  using Error::Error;
+};       // a traced function that gave two different programs
+struct RuntimeError : Error {
+  using Error::Error;
+};      // compiler, memory, files, devices
 
 }  // namespace sheaf

@@ -38,7 +38,8 @@ bool is_identity(const Order& order, std::size_t size) {
 }  // namespace
 
 FunctionRef arranged(const FunctionRef& f, const Order& params, const Order& results) {
-  const bool same_params = is_identity(params, f->params().size()), same_results = is_identity(results, f->results().size());
+  const bool same_params = is_identity(params, f->params().size()),
+             same_results = is_identity(results, f->results().size());
   if (same_params && same_results) return f;
   return memoized(&Memo::arranged, {f, params, results}, [&] {
     const FunctionRef g = same_params ? f : f->with_params(params);
@@ -86,7 +87,8 @@ FunctionRef with_zeros(const FunctionRef& f, const Mask& have, const Mask& want,
 
 FunctionRef with_params_kept(const Dce& shrunk, const Mask& kept, const FunctionRef& original) {
   if (kept == shrunk.kept) return shrunk.function;
-  if (count(kept) == static_cast<int>(kept.size()) && shrunk.function->results() == original->results()) return original;
+  if (count(kept) == static_cast<int>(kept.size()) && shrunk.function->results() == original->results())
+    return original;
   Builder b(shrunk.function->name());
   const Values params = clone_params(b, *original, kept);
   return b.finish(inline_into(b, *shrunk.function, where(params, shrunk.kept)));

@@ -1,5 +1,6 @@
-// Rearranging the parameters and results of transformed functions. A transform appends (primals, then tangents); a region
-// op wants its roles contiguous (consts with their tangents, then carries with theirs). Equations are shared, not copied.
+// Rearranging the parameters and results of transformed functions. A transform appends (primals, then tangents); a
+// region op wants its roles contiguous (consts with their tangents, then carries with theirs). Equations are shared,
+// not copied.
 #pragma once
 
 #include <vector>
@@ -47,7 +48,8 @@ ir::FunctionRef arranged(const ir::FunctionRef& f, const Order& params, const Or
 ir::Values slice_into(ir::Builder& b, const ir::Function& f, const ir::Values& wanted, const ir::Values& args);
 
 /// f with results as `have` says, made to have those in `want` too: zeros of `types`.
-ir::FunctionRef with_zeros(const ir::FunctionRef& f, const Mask& have, const Mask& want, const std::vector<ir::Type>& types);
+ir::FunctionRef with_zeros(const ir::FunctionRef& f, const Mask& have, const Mask& want,
+                           const std::vector<ir::Type>& types);
 
 /// What dce left of `original`, with all parameters in `kept`, those it no longer reads too.
 ir::FunctionRef with_params_kept(const Dce& shrunk, const Mask& kept, const ir::FunctionRef& original);

@@ -1,7 +1,8 @@
 // call: every transform of the equation is a call of the transformed callee.
 //   %y = call @f %x          %y, %ty = call @f.jvp %x, %tx
-#include "ir/ops/attrs.h"
 #include "passes/regions/call.h"
+
+#include "ir/ops/attrs.h"
 
 namespace sheaf::passes {
 
@@ -23,7 +24,8 @@ Values transpose_region(Builder& b, const Eqn& e, const Values& operands, const 
   const Transposed t = transpose(e.regions[0], !nonlinear, ct);
   Values in(e.num_in());
   if (t.function->results().empty()) return in;
-  const Values outs = b.emit_all(e.op, where(operands, nonlinear) + where(cts, ct), std::move(attributes), {t.function});
+  const Values outs =
+      b.emit_all(e.op, where(operands, nonlinear) + where(cts, ct), std::move(attributes), {t.function});
   int of_linear = 0, next = 0;
   for (int k = 0; k < e.num_in(); ++k)
     if (!nonlinear[k] && t.out[of_linear++]) in[k] = outs[next++];
@@ -50,7 +52,8 @@ Shrunk shrink_region(const Eqn& e, const Mask& used) {
 }
 
 // The known half returns the callee's residuals, which become ours.
-void split_call(Halves& halves, const FunctionRef& f, const Values& operands, const Values& results, const Mask& known) {
+void split_call(Halves& halves, const FunctionRef& f, const Values& operands, const Values& results,
+                const Mask& known) {
   const PartialEval p = partial_eval(f, known);
   Values known_args, known_outs, args;
   for (Value v : where(operands, known)) known_args.push_back(halves.known(v));

@@ -8,7 +8,8 @@ namespace sheaf::passes {
 Dual jvp_of_region(ir::Builder& b, const ir::Eqn& e, const ir::Values& operands, const ir::Values& tangents);
 ir::Values transpose_region(ir::Builder& b, const ir::Eqn& e, const ir::Values& operands, const ir::Values& cts,
                             std::shared_ptr<const void> attributes);
-std::vector<ir::Batched> batch_region(ir::Builder& b, const ir::Eqn& e, std::span<const ir::Batched> in, const MappedAxis& axis);
+std::vector<ir::Batched> batch_region(ir::Builder& b, const ir::Eqn& e, std::span<const ir::Batched> in,
+                                      const MappedAxis& axis);
 Shrunk shrink_region(const ir::Eqn& e, const Mask& used);
 
 /// Partial evaluation of `results = f(operands)`.

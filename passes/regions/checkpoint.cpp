@@ -1,5 +1,5 @@
-// checkpoint: what its policy saves crosses from the known half to the unknown one; the rest is computed again there, by
-// a copy of the body that starts from what was saved:
+// checkpoint: what its policy saves crosses from the known half to the unknown one; the rest is computed again there,
+// by a copy of the body that starts from what was saved:
 //   %y, %ty = checkpoint %x, %tx       %y, %saved = call @body %x
 //                                      %ty = checkpoint %x, %saved, %tx {recomputes=true}
 #include <algorithm>
@@ -16,8 +16,8 @@ namespace {
 
 bool is_saved(const ops::Checkpoint& policy, const Eqn& e) {
   if (e.op == &ops::checkpoint_name) {
-    const bool listed = std::find(policy.names.begin(), policy.names.end(), e.attrs<ops::CheckpointName>().name) !=
-                        policy.names.end();
+    const bool listed =
+        std::find(policy.names.begin(), policy.names.end(), e.attrs<ops::CheckpointName>().name) != policy.names.end();
     return (policy.policy == Policy::names && listed) || (policy.policy == Policy::except_names && !listed);
   }
   if (policy.policy != Policy::dots && policy.policy != Policy::dots_without_batch) return false;

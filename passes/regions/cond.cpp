@@ -1,6 +1,7 @@
-// cond: what one branch has (a tangent, a cotangent, a batch dim), all have; the others make zeros or copies of it. Before
-// and after of partial evaluation:
-//   %y, %ty = cond %i, %x, %tx      %y, %r = cond %i, %x       (known: each branch returns its residuals, zeros for others')
+// cond: what one branch has (a tangent, a cotangent, a batch dim), all have; the others make zeros or copies of it.
+// Before and after of partial evaluation:
+//   %y, %ty = cond %i, %x, %tx      %y, %r = cond %i, %x       (known: each branch returns its residuals, zeros for
+//   others')
 //                                   %ty    = cond %i, %r, %tx  (unknown)
 #include <algorithm>
 
@@ -31,7 +32,8 @@ Dual jvp_cond(Builder& b, const Eqn& e, const Values& operands, const Values& ta
   for (const FunctionRef& branch : e.regions) out = out | jvp(branch, nonzero).out;
   std::vector<FunctionRef> branches;
   for (const FunctionRef& branch : e.regions) branches.push_back(jvp(branch, nonzero, out).function);
-  const Values outs = b.emit_all(e.op, operands + where(branch_operands(tangents), nonzero), nullptr, std::move(branches));
+  const Values outs =
+      b.emit_all(e.op, operands + where(branch_operands(tangents), nonzero), nullptr, std::move(branches));
   Dual dual{slice(outs, 0, e.num_out()), Values(e.num_out())};
   for (int j = 0, next = e.num_out(); j < e.num_out(); ++j)
     if (out[j]) dual.tangents[j] = outs[next++];
@@ -56,7 +58,10 @@ class SplitCond {
 
  private:
   // Where the unknown cond finds residual r of a branch: among its shared operands, or in a slot.
-  struct Place { bool is_shared; int index; };
+  struct Place {
+    bool is_shared;
+    int index;
+  };
 
   void assign_slots(const PartialEval& branch) {
     std::vector<bool> taken(slots_.size());
@@ -82,7 +87,8 @@ class SplitCond {
   FunctionRef known_branch(std::size_t i) const {
     const PartialEval& branch = branches_[i];
     Builder b(branch.known->name());
-    const Values outs = inline_into(b, *branch.known, clone_params(b, *branch.known, Mask(branch.known->params().size(), true)));
+    const Values outs =
+        inline_into(b, *branch.known, clone_params(b, *branch.known, Mask(branch.known->params().size(), true)));
     Values slots(slots_.size());
     for (std::size_t r = 0; r < branch.residuals.size(); ++r)
       if (!places_[i][r].is_shared) slots[places_[i][r].index] = outs[branch.residuals[r].index];
@@ -126,7 +132,8 @@ class SplitCond {
     if (count(unknown_out_) == 0 && !effects) return;
     Values operands{halves_.unknown(e_.in(0))};
     for (int k : shared_) operands.push_back(halves_.unknown(e_.in(k + 1)));
-    for (std::size_t s = 0; s < slots_.size(); ++s) operands.push_back(halves_.residual(known_outs_[count(!unknown_out_) + static_cast<int>(s)]));
+    for (std::size_t s = 0; s < slots_.size(); ++s)
+      operands.push_back(halves_.residual(known_outs_[count(!unknown_out_) + static_cast<int>(s)]));
     for (Value v : where(branch_operands(e_.operands), !known_)) operands.push_back(halves_.unknown(v));
     std::vector<FunctionRef> branches;
     for (std::size_t i = 0; i < branches_.size(); ++i) branches.push_back(unknown_branch(i));

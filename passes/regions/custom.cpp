@@ -46,8 +46,9 @@ Values tangents_of_args(Builder& b, const Eqn& e, const Values& tangents, int co
   for (int k = 0; k < e.num_in(); ++k) {
     if (k < consts) {
       if (tangents[k])
-        refuse(e, "the function captures a value that the derivative is taken with respect to; the rule says nothing of "
-                  "it: pass it as an argument");
+        refuse(e,
+               "the function captures a value that the derivative is taken with respect to; the rule says nothing of "
+               "it: pass it as an argument");
     } else if (is_differentiable(e.in(k).dtype())) {
       t.push_back(tangents[k] ? tangents[k] : b.zeros(e.in(k).type()));
     }
@@ -97,7 +98,9 @@ std::vector<Batched> batch_custom_jvp(Builder& b, const Eqn& e, std::span<const 
   return results;
 }
 
-Values expand_first(Builder& b, const Eqn& e, const Values& operands) { return inline_into(b, *e.regions[0], operands); }
+Values expand_first(Builder& b, const Eqn& e, const Values& operands) {
+  return inline_into(b, *e.regions[0], operands);
+}
 
 // custom_vjp
 
@@ -123,9 +126,9 @@ std::vector<Batched> batch_custom_vjp(Builder& b, const Eqn& e, std::span<const 
   const auto batched = [&](const FunctionRef& f, const std::vector<int>& in_dims) {
     return vmap(f, in_dims, std::vector<int>(f->results().size(), 0), axis);
   };
-  return all_in_front(b.emit_all(
-      e.op, placed(b, in, dims, axis), e.attributes,
-      {batched(e.regions[0], dims), batched(e.regions[1], dims), batched(e.regions[2], backward_dims)}));
+  return all_in_front(
+      b.emit_all(e.op, placed(b, in, dims, axis), e.attributes,
+                 {batched(e.regions[0], dims), batched(e.regions[1], dims), batched(e.regions[2], backward_dims)}));
 }
 
 // custom_linear
@@ -136,8 +139,9 @@ FunctionRef forward_map(const Eqn& e) {
   Mask linear(backward->params().size(), true);
   std::fill_n(linear.begin(), e.attrs<ops::CustomLinear>().residuals, false);
   if (!is_linear(backward, linear))
-    refuse(e, "its forward derivative is the transpose of the backward function of custom_vjp, which is not linear in the "
-              "cotangents");
+    refuse(e,
+           "its forward derivative is the transpose of the backward function of custom_vjp, which is not linear in the "
+           "cotangents");
   return transpose(backward, linear, Mask(backward->results().size(), true), true).function;
 }
 
@@ -159,7 +163,8 @@ Values transpose_custom_linear(Builder& b, const Eqn& e, const Values& operands,
   return Values(residuals) + outs;
 }
 
-std::vector<Batched> batch_custom_linear(Builder& b, const Eqn& e, std::span<const Batched> in, const MappedAxis& axis) {
+std::vector<Batched> batch_custom_linear(Builder& b, const Eqn& e, std::span<const Batched> in,
+                                         const MappedAxis& axis) {
   const int residuals = e.attrs<ops::CustomLinear>().residuals;
   std::vector<int> dims = zero_or_none(in);
   std::fill(dims.begin() + residuals, dims.end(), 0);
@@ -201,7 +206,8 @@ Dual jvp_solve(Builder& b, const Eqn& e, const Values& operands, const Values& t
 
 Values transpose_solve(Builder& b, const Eqn& e, const Values& operands, const Values& cts) {
   const int consts = e.attrs<ops::CustomLinearSolve>().consts;
-  if (e.regions.size() < 3) refuse(e, "the reverse derivative needs the solve of the transposed map, which was not given");
+  if (e.regions.size() < 3)
+    refuse(e, "the reverse derivative needs the solve of the transposed map, which was not given");
   Mask linear(e.regions[0]->params().size(), true);
   std::fill_n(linear.begin(), consts, false);
   const FunctionRef transposed = transpose(e.regions[0], linear, Mask(e.num_out(), true), true).function;
@@ -220,7 +226,9 @@ std::vector<Batched> batch_solve(Builder& b, const Eqn& e, std::span<const Batch
   return all_in_front(b.emit_all(e.op, placed(b, in, dims, axis), e.attributes, std::move(regions)));
 }
 
-Values expand_solve(Builder& b, const Eqn& e, const Values& operands) { return inline_into(b, *e.regions[1], operands); }
+Values expand_solve(Builder& b, const Eqn& e, const Values& operands) {
+  return inline_into(b, *e.regions[1], operands);
+}
 
 }  // namespace
 

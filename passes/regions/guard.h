@@ -7,8 +7,8 @@
 
 namespace sheaf::passes {
 
-/// Float operands are guarded: per-example ones, and shared ones of rank 0 or 1. A shared matrix is not: its guard would
-/// need a copy per example (docs/regions.md).
+/// Float operands are guarded: per-example ones, and shared ones of rank 0 or 1. A shared matrix is not: its guard
+/// would need a copy per example (docs/regions.md).
 inline bool is_guarded(const ir::Batched& x) {
   return is_differentiable(x.value.dtype()) && (x.dim >= 0 || x.value.rank() <= 1);
 }

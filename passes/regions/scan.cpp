@@ -16,17 +16,26 @@ namespace {
 
 struct Roles {
   explicit Roles(const Eqn& e)
-      : attrs(e.attrs<ops::Scan>()), consts(attrs.consts), carry(attrs.carry), xs(e.num_in() - consts - carry),
+      : attrs(e.attrs<ops::Scan>()),
+        consts(attrs.consts),
+        carry(attrs.carry),
+        xs(e.num_in() - consts - carry),
         ys(e.num_out() - carry) {}
   ops::Scan attrs;
   int consts, carry, xs, ys;
 
   template <class T>
-  std::vector<T> of_consts(const std::vector<T>& v) const { return slice(v, 0, consts); }
+  std::vector<T> of_consts(const std::vector<T>& v) const {
+    return slice(v, 0, consts);
+  }
   template <class T>
-  std::vector<T> of_carry(const std::vector<T>& v) const { return slice(v, consts, carry); }
+  std::vector<T> of_carry(const std::vector<T>& v) const {
+    return slice(v, consts, carry);
+  }
   template <class T>
-  std::vector<T> of_xs(const std::vector<T>& v) const { return slice(v, consts + carry, xs); }
+  std::vector<T> of_xs(const std::vector<T>& v) const {
+    return slice(v, consts + carry, xs);
+  }
 };
 
 Values emit_scan(Builder& b, const FunctionRef& body, Values operands, ops::Scan attrs, int consts, int carry) {
@@ -75,7 +84,8 @@ class SplitScan {
       carry = next;
     }
     known_carry_ = count(carry);
-    for (std::size_t i = 0, next = 0; i < known_.size(); ++i) known_position_.push_back(known_[i] ? static_cast<int>(next++) : -1);
+    for (std::size_t i = 0, next = 0; i < known_.size(); ++i)
+      known_position_.push_back(known_[i] ? static_cast<int>(next++) : -1);
     ys_ = body_.known->results();
     ys_.resize(count(body_.known_out));  // past the carries; residuals are appended
   }
@@ -147,7 +157,8 @@ class SplitScan {
       hoisted_ = slice_into(halves_.known_half(), *body_.known, hoisted, slice(operands, 0, consts));
     }
     if (ys_.empty() && body_.known->effects() == Effects::none) return;
-    known_outs_ = emit_scan(halves_.known_half(), body_.known->with_results(ys_), operands, r_.attrs, consts, known_carry_);
+    known_outs_ =
+        emit_scan(halves_.known_half(), body_.known->with_results(ys_), operands, r_.attrs, consts, known_carry_);
     for (int j = 0, next = 0; j < e_.num_out(); ++j)
       if (body_.known_out[j]) halves_.set_known(e_.out(j), known_outs_[next++]);
   }
@@ -291,7 +302,8 @@ std::vector<Batched> batch_scan(Builder& b, const Eqn& e, std::span<const Batche
     const int to = k < r.consts + r.carry ? 0 : 1;
     operands.push_back(dims[k] < 0 ? in[k].value : place_dim(b, in[k], to, axis));
   }
-  const Values outs = emit_scan(b, vmap(e.regions[0], dims, out, axis), std::move(operands), r.attrs, r.consts, r.carry);
+  const Values outs =
+      emit_scan(b, vmap(e.regions[0], dims, out, axis), std::move(operands), r.attrs, r.consts, r.carry);
   std::vector<Batched> results;
   for (int j = 0; j < e.num_out(); ++j) results.push_back({outs[j], out[j] < 0 ? -1 : j < r.carry ? 0 : 1});
   return results;

@@ -18,17 +18,25 @@ namespace {
 
 struct Roles {
   explicit Roles(const Eqn& e)
-      : attrs(e.attrs<ops::While>()), cond_consts(attrs.cond_consts), body_consts(attrs.body_consts),
+      : attrs(e.attrs<ops::While>()),
+        cond_consts(attrs.cond_consts),
+        body_consts(attrs.body_consts),
         carry(e.num_in() - cond_consts - body_consts) {}
   ops::While attrs;
   int cond_consts, body_consts, carry;
 
   template <class T>
-  std::vector<T> of_cond(const std::vector<T>& v) const { return slice(v, 0, cond_consts); }
+  std::vector<T> of_cond(const std::vector<T>& v) const {
+    return slice(v, 0, cond_consts);
+  }
   template <class T>
-  std::vector<T> of_body(const std::vector<T>& v) const { return slice(v, cond_consts, body_consts); }
+  std::vector<T> of_body(const std::vector<T>& v) const {
+    return slice(v, cond_consts, body_consts);
+  }
   template <class T>
-  std::vector<T> of_carry(const std::vector<T>& v) const { return slice(v, cond_consts + body_consts, carry); }
+  std::vector<T> of_carry(const std::vector<T>& v) const {
+    return slice(v, cond_consts + body_consts, carry);
+  }
 };
 
 Values emit_while(Builder& b, Values operands, ops::While attrs, FunctionRef cond, FunctionRef body) {
@@ -111,8 +119,7 @@ FunctionRef step_of(const Eqn& e, const Roles& r) {
     return b.emit_all(&ops::cond, Values{index} + operands, nullptr, {std::move(otherwise), std::move(then)});
   };
   const Value goes_on = choose(live, cond_consts + carry, constant_false(cond.param_types()), e.regions[0])[0];
-  const Values next =
-      choose(goes_on, body_consts + carry, identity(body.param_types(), r.body_consts), e.regions[1]);
+  const Values next = choose(goes_on, body_consts + carry, identity(body.param_types(), r.body_consts), e.regions[1]);
   return b.finish(Values{goes_on} + next);
 }
 
@@ -124,18 +131,19 @@ FunctionRef as_scan(const Eqn& e) {
   for (Value v : e.operands) params.push_back(b.param(v.type()));
   const Values operands =
       slice(params, 0, r.cond_consts + r.body_consts) + Values{b.constant(DType::bool_, 1)} + r.of_carry(params);
-  const Values outs = b.emit_all(
-      &ops::scan, operands,
-      std::make_shared<const ops::Scan>(ops::Scan{
-          .consts = r.cond_consts + r.body_consts, .carry = r.carry + 1, .length = r.attrs.max_trips}),
-      {step_of(e, r)});
+  const Values outs =
+      b.emit_all(&ops::scan, operands,
+                 std::make_shared<const ops::Scan>(ops::Scan{
+                     .consts = r.cond_consts + r.body_consts, .carry = r.carry + 1, .length = r.attrs.max_trips}),
+                 {step_of(e, r)});
   return b.finish(slice(outs, 1, r.carry));
 }
 
 void split_while(Halves& halves, const Eqn& e, const Mask& known) {
   if (e.attrs<ops::While>().max_trips < 0)
-    refuse(e, "the reverse derivative needs a bound on the number of steps: give while_loop max_trips, or use scan or "
-              "fori_loop with a fixed number of steps");
+    refuse(e,
+           "the reverse derivative needs a bound on the number of steps: give while_loop max_trips, or use scan or "
+           "fori_loop with a fixed number of steps");
   split_call(halves, as_scan(e), e.operands, e.outs(), known);
 }
 
@@ -188,8 +196,7 @@ std::vector<Batched> batch_while(Builder& b, const Eqn& e, std::span<const Batch
       if (lanes_differ || out[k] >= 0) make_batched(k);
   }
   Values operands;
-  for (int k = 0; k < e.num_in(); ++k)
-    operands.push_back(dims[k] < 0 ? in[k].value : place_dim(b, in[k], 0, axis));
+  for (int k = 0; k < e.num_in(); ++k) operands.push_back(dims[k] < 0 ? in[k].value : place_dim(b, in[k], 0, axis));
   const std::vector<int> carry_dims = r.of_carry(dims);
   FunctionRef cond = vmap(e.regions[0], ops::joined(r.of_cond(dims), carry_dims), {lanes_differ ? 0 : -1}, axis);
   FunctionRef body = vmap(e.regions[1], ops::joined(r.of_body(dims), carry_dims), carry_dims, axis);

@@ -27,8 +27,8 @@ std::vector<Device> devices();
 void ensure_devices(int count);
 /// Virtual CPU devices share the host's memory, and each reports all of it. RuntimeError if there is no such device.
 MemoryStats memory_stats(Device device = {});
-/// Blocks until all work dispatched so far is done. Errors stay with the arrays that carry them. Throws RuntimeError in a
-/// child forked after the runtime had started its threads.
+/// Blocks until all work dispatched so far is done. Errors stay with the arrays that carry them. Throws RuntimeError in
+/// a child forked after the runtime had started its threads.
 void synchronize();
 void synchronize(Device device);
 

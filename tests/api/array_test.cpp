@@ -150,6 +150,11 @@ TEST_CASE("arrays print as nested lists and traced ones as their type and line")
   CHECK(to_string(Array(3)) == "3");
   std::ostringstream out;
   const int line = __LINE__ + 1;
-  jit([&](Array x) { out << x * 2; return x; }, {.name = "f"})(ones({2}));
+  jit(
+      [&](Array x) {
+        out << x * 2;
+        return x;
+      },
+      {.name = "f"})(ones({2}));
   CHECK(out.str().starts_with("Traced f32[2] at array_test.cpp:" + std::to_string(line)));
 }

@@ -13,9 +13,7 @@ template <class F>
 std::string message_of(F f) {
   try {
     f();
-  } catch (const Error& e) {
-    return e.what();
-  }
+  } catch (const Error& e) { return e.what(); }
   return "nothing was thrown";
 }
 
@@ -30,8 +28,10 @@ TEST_CASE("reductions over a vmapped axis see all examples") {
   CHECK(vmap([](Array v) { return v - pmean(v, "i"); }, i)(x).to_vector<float>() == Floats{-2, -1, 3});
   CHECK(vmap([](Array v) { return pmax(v, "i") - pmin(v, "i"); }, i)(x).to_vector<float>() == Floats{5, 5, 5});
   CHECK(vmap([](Array v) { return psum(Array(2.0f), "i") + 0.0f * v; }, i)(x).to_vector<float>() == Floats{6, 6, 6});
-  CHECK(jit(vmap([](Array v) { return v * convert(axis_index("i"), f32); }, i))(x).to_vector<float>() == Floats{0, 2, 12});
-  CHECK(vmap([](Array v) { return v * static_cast<float>(axis_size("i")); }, i)(x).to_vector<float>() == Floats{3, 6, 18});
+  CHECK(jit(vmap([](Array v) { return v * convert(axis_index("i"), f32); }, i))(x).to_vector<float>() ==
+        Floats{0, 2, 12});
+  CHECK(vmap([](Array v) { return v * static_cast<float>(axis_size("i")); }, i)(x).to_vector<float>() ==
+        Floats{3, 6, 18});
 }
 
 TEST_CASE("all_gather, ppermute and all_to_all move values between examples") {
@@ -57,8 +57,11 @@ TEST_CASE("collectives differentiate, inside vmap and around it, in loops, calls
   CHECK(grad(whole)(x).to_vector<float>() == grad(plain)(x).to_vector<float>());
   const auto extreme = [&](Array v) { return sum(vmap([](Array e) { return e * pmax(e, "i"); }, i)(v)); };
   CHECK(grad(extreme)(x).to_vector<float>() == grad([](Array v) { return sum(v * max(v)); })(x).to_vector<float>());
-  const auto gather = [&](Array v) { return sum(vmap([](Array e) { return e * sum(square(all_gather(e, "i"))); }, i)(v)); };
-  CHECK(grad(gather)(x).to_vector<float>() == grad([](Array v) { return sum(v * sum(square(v))); })(x).to_vector<float>());
+  const auto gather = [&](Array v) {
+    return sum(vmap([](Array e) { return e * sum(square(all_gather(e, "i"))); }, i)(v));
+  };
+  CHECK(grad(gather)(x).to_vector<float>() ==
+        grad([](Array v) { return sum(v * sum(square(v))); })(x).to_vector<float>());
 
   const auto in_loop = [](Array v) {
     return scan([](Array c, Array) { return std::pair{c - 0.5f * pmean(c, "i"), none}; }, v, arange(2)).first;
@@ -70,21 +73,25 @@ TEST_CASE("collectives differentiate, inside vmap and around it, in loops, calls
 
   const Array m = reshape(arange(6, f32), {2, 3});
   const auto both = vmap(
-      [&](Array row) { return vmap([](Array e) { return psum(e, "rows") + 100.0f * psum(e, "columns"); }, {.axis_name = "columns"})(row); },
+      [&](Array row) {
+        return vmap([](Array e) { return psum(e, "rows") + 100.0f * psum(e, "columns"); },
+                    {.axis_name = "columns"})(row);
+      },
       {.axis_name = "rows"});
   CHECK(both(m).to_vector<float>() == Floats{303, 305, 307, 1203, 1205, 1207});
 }
 
 TEST_CASE("an axis that no vmap has, and shapes that do not fit it, are named") {
   const auto alone = [] { psum(Array(1.0f), "i"); };
-  CHECK(message_of(alone) == "collectives_test.cpp:79: psum: no enclosing vmap has an axis \"i\"; give one .axis_name");
+  CHECK(message_of(alone) == "collectives_test.cpp:85: psum: no enclosing vmap has an axis \"i\"; give one .axis_name");
   const VmapOptions i{.axis_name = "i"};
   const auto other_axis = [](Array v) { return psum(v, "j"); };
   CHECK(message_of([&] { vmap(other_axis, i)(arange(3, f32)); }) ==
-        "collectives_test.cpp:82: psum: no enclosing vmap has an axis \"j\"; there is \"i\"");
+        "collectives_test.cpp:88: psum: no enclosing vmap has an axis \"j\"; there is \"i\"");
   const auto beyond = [](Array v) { return ppermute(v, "i", {{0, 3}}); };
   CHECK(message_of([&] { vmap(beyond, i)(arange(3, f32)); }) ==
-        "collectives_test.cpp:85: ppermute: the pair (0, 3) is out of range for axis \"i\" of size 3");
+        "collectives_test.cpp:91: ppermute: the pair (0, 3) is out of range for axis \"i\" of size 3");
   const auto crowded = [](Array v) { return ppermute(v, "i", {{0, 1}, {2, 1}}); };
-  CHECK(message_of([&] { vmap(crowded, i)(arange(3, f32)); }) == "collectives_test.cpp:88: ppermute: example 1 gets two values");
+  CHECK(message_of([&] { vmap(crowded, i)(arange(3, f32)); }) ==
+        "collectives_test.cpp:94: ppermute: example 1 gets two values");
 }

@@ -19,15 +19,14 @@ template <class F>
 std::string message_of(F f) {
   try {
     f();
-  } catch (const Error& e) {
-    return e.what();
-  }
+  } catch (const Error& e) { return e.what(); }
   return "nothing was thrown";
 }
 
 }  // namespace
 
-TEST_CASE("debug_print prints each time the program gets there: eagerly, under jit, in a scan, and per example under vmap") {
+TEST_CASE(
+    "debug_print prints each time the program gets there: eagerly, under jit, in a scan, and per example under vmap") {
   Captured out;
   debug_print("x = {}", Array(2.0f));
   const auto f = jit([](Array x) {
@@ -37,17 +36,30 @@ TEST_CASE("debug_print prints each time the program gets there: eagerly, under j
   f(Array(1.0f)).item<float>();
   f(Array(3.0f)).item<float>();
   const auto loop = jit([](Array x) {
-    return scan([](Array c, Array r) { debug_print("{}", c); return std::pair{c + r, none}; }, x, arange(3, f32)).first;
+    return scan(
+               [](Array c, Array r) {
+                 debug_print("{}", c);
+                 return std::pair{c + r, none};
+               },
+               x, arange(3, f32))
+        .first;
   });
   loop(Array(10.0f)).item<float>();
-  const auto batch = jit([](Array x) { return vmap([](Array y) { debug_print("[{}]", y); return 2.0f * y; })(x); });
+  const auto batch = jit([](Array x) {
+    return vmap([](Array y) {
+      debug_print("[{}]", y);
+      return 2.0f * y;
+    })(x);
+  });
   batch(arange(2, f32)).to_vector<float>();
-  CHECK(out.lines == std::vector<std::string>{"x = 2.", "x = 1., twice 2.", "x = 3., twice 6.", "10.", "10.", "11.", "[0.]", "[1.]"});
+  CHECK(out.lines == std::vector<std::string>{"x = 2.", "x = 1., twice 2.", "x = 3., twice 6.", "10.", "10.", "11.",
+                                              "[0.]", "[1.]"});
 }
 
 TEST_CASE("debug_print's format and arrays must agree") {
   const auto one_short = [] { debug_print("{} and {}", Array(1.0f)); };
-  CHECK(message_of(one_short) == "debug_test.cpp:49: debug_print: the format \"{} and {}\" has 2 {}, and 1 arrays are given");
+  CHECK(message_of(one_short) ==
+        "debug_test.cpp:60: debug_print: the format \"{} and {}\" has 2 {}, and 1 arrays are given");
 }
 
 TEST_CASE("check ends the run that breaks it, with its message and line, and no other") {
@@ -56,52 +68,78 @@ TEST_CASE("check ends the run that breaks it, with its message and line, and no 
     return sqrt(x);
   });
   CHECK(f(Array(4.0f)).item<float>() == 2);
-  CHECK(message_of([&] { f(Array(-1.0f)).item<float>(); }).find("debug_test.cpp:55: check failed: x must be positive") !=
-        std::string::npos);
+  CHECK(message_of([&] {
+          f(Array(-1.0f)).item<float>();
+        }).find("debug_test.cpp:67: check failed: x must be positive") != std::string::npos);
   CHECK(f(Array(9.0f)).item<float>() == 3);
-  CHECK(message_of([] { check(Array(1.0f) > 2.0f, "one is less"); }) == "debug_test.cpp:62: check failed: one is less");
-  CHECK(message_of([] { check(Array(1.0f), "no bool"); }) == "debug_test.cpp:63: check: takes a bool scalar\n  operand: f32[]   (made at debug_test.cpp:63)");
-  const auto all = vmap([](Array x) { check(x < 3.0f, "too large"); return x; });
+  CHECK(message_of([] { check(Array(1.0f) > 2.0f, "one is less"); }) == "debug_test.cpp:75: check failed: one is less");
+  CHECK(message_of([] { check(Array(1.0f), "no bool"); }) ==
+        "debug_test.cpp:76: check: takes a bool scalar\n  operand: f32[]   (made at debug_test.cpp:76)");
+  const auto all = vmap([](Array x) {
+    check(x < 3.0f, "too large");
+    return x;
+  });
   CHECK_NOTHROW(jit(all)(arange(3, f32)).to_vector<float>());
   CHECK_THROWS_AS(jit(all)(arange(4, f32)).to_vector<float>(), RuntimeError);
 }
 
 TEST_CASE("a host function computes on the host, under jit and vmap, and what it throws ends the run") {
-  const HostFunction twice("twice", [](std::span<const HostTensor> in, std::span<const HostTensor> out) {
-    for (std::size_t i = 0; i < in[0].as<float>().size(); ++i) out[0].as<float>()[i] = 2 * in[0].as<float>()[i];
-  }, {.pure = true});
+  const HostFunction twice("twice",
+                           [](std::span<const HostTensor> in, std::span<const HostTensor> out) {
+                             for (std::size_t i = 0; i < in[0].as<float>().size(); ++i)
+                               out[0].as<float>()[i] = 2 * in[0].as<float>()[i];
+                           },
+                           {.pure = true});
   const auto f = [&](Array x) { return twice({x}, {x})[0]; };
   CHECK(f(arange(3, f32)).to_vector<float>() == std::vector<float>{0, 2, 4});
   CHECK(jit(f)(arange(3, f32)).to_vector<float>() == std::vector<float>{0, 2, 4});
   CHECK(jit(vmap(f))(arange(3, f32)).to_vector<float>() == std::vector<float>{0, 2, 4});
   const HostFunction fails("reader", [](auto, auto) { throw std::runtime_error("no such file"); });
   const auto reads = jit([&](Array x) { return fails({x}, {x})[0]; });
-  CHECK(message_of([&] { reads(Array(1.0f)).item<float>(); }).find("debug_test.cpp:78: reader: no such file") != std::string::npos);
+  CHECK(message_of([&] { reads(Array(1.0f)).item<float>(); }).find("debug_test.cpp:98: reader: no such file") !=
+        std::string::npos);
 }
 
 TEST_CASE("find_nan names the equation a NaN comes from, its operands' ranges, and the step of the loop") {
   const auto fine = [](Array x) { return log(x); };
   CHECK(find_nan(fine, arange(1, 4, 1, f32)).empty());
-  CHECK(find_nan(fine, Array(-1.0f)) == "debug_test.cpp:83: log gives NaN at []\n  operand 0: f32[] in [-1, -1]");
+  CHECK(find_nan(fine, Array(-1.0f)) == "debug_test.cpp:104: log gives NaN at []\n  operand 0: f32[] in [-1, -1]");
   const auto loop = [](Array x) {
     return scan([](Array c, Array) { return std::pair{sqrt(c) - 1.0f, none}; }, x, arange(3)).first;
   };
-  CHECK(find_nan(loop, Array(2.0f)) ==
-        "debug_test.cpp:87: sqrt gives NaN at [] in step 2 of the scan at debug_test.cpp:87\n  operand 0: f32[] in [-0.356406, -0.356406]");
+  CHECK(
+      find_nan(loop, Array(2.0f)) ==
+      "debug_test.cpp:108: sqrt gives NaN at [] in step 2 of the scan at debug_test.cpp:108\n  operand 0: f32[] in [-0.356406, -0.356406]");
 }
 
 TEST_CASE("a loop or branch that only prints does so, whatever of it nobody reads") {
   Captured out;
   const auto only = jit([](Array x) {
-    scan([](None, Array row) { debug_print("row {}", row); return std::pair{none, none}; }, none, x);
-    cond(x[0] < 1.0f, [](Array y) { debug_print("first {}", y[1]); return none; }, [](Array) { return none; }, x);
+    scan(
+        [](None, Array row) {
+          debug_print("row {}", row);
+          return std::pair{none, none};
+        },
+        none, x);
+    cond(
+        x[0] < 1.0f,
+        [](Array y) {
+          debug_print("first {}", y[1]);
+          return none;
+        },
+        [](Array) { return none; }, x);
     return x + 1.0f;
   });
   only(arange(2, f32)).wait();
   CHECK(out.lines == std::vector<std::string>{"row 0.", "row 1.", "first 1."});
   out.lines.clear();
   const auto unread = jit([](Array x) {
-    scan([](Array c, Array row) { debug_print("row {}", row); return std::pair{c * row, none}; }, x[0], x);
+    scan(
+        [](Array c, Array row) {
+          debug_print("row {}", row);
+          return std::pair{c * row, none};
+        },
+        x[0], x);
     return x + 1.0f;
   });
   unread(arange(2, f32)).wait();

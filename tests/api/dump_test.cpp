@@ -16,7 +16,8 @@ TEST_CASE("dumps hold every pass with the user's lines, the kernels and the timi
   const fs::path root = fs::path(SHEAF_BINARY_DIR) / "dump_test";
   fs::remove_all(root);
   fs::create_directories(root / "dumped" / "kept");
-  for (const char* name : {"01-old.sheaf", "kernel-77-old.s", "mine.txt"}) std::ofstream(root / "dumped" / name) << "old";
+  for (const char* name : {"01-old.sheaf", "kernel-77-old.s", "mine.txt"})
+    std::ofstream(root / "dumped" / name) << "old";
   const char* before = std::getenv("SHEAF_DUMP");
   const std::string restored = before ? before : "";
   setenv("SHEAF_DUMP", root.c_str(), 1);

@@ -13,7 +13,9 @@ using V = std::vector<double>;
 V values(const Array& x) { return x.to_vector<double>(); }
 doctest::Approx near(double v) { return doctest::Approx(v).epsilon(1e-5); }
 
-struct Layer { Array W, b; };
+struct Layer {
+  Array W, b;
+};
 
 }  // namespace
 
@@ -108,7 +110,8 @@ TEST_CASE("vmap maps axes in and out, and nests") {
   CHECK(values(vmap(dot, {.in = {0, none}})(m, v)) == V{3, 12});
   CHECK(vmap([](Array x) { return x * 2; }, {.in = {1}, .out = {1}})(m).shape() == Shape{2, 3});
   CHECK(vmap([](Array x) { return x * 2; }, {.in = {-1}})(m).shape() == Shape{3, 2});
-  CHECK(values(vmap(vmap([](Array a, Array b) { return a * b; }, {.in = {none, 0}}), {.in = {0, none}})(array({1.0, 2.0}), v)) == V{1, 1, 1, 2, 2, 2});
+  CHECK(values(vmap(vmap([](Array a, Array b) { return a * b; }, {.in = {none, 0}}), {.in = {0, none}})(
+            array({1.0, 2.0}), v)) == V{1, 1, 1, 2, 2, 2});
   auto [a, b] = vmap([](Array x) { return std::pair{x, Array(1.0)}; }, {.out = {0, none}})(v);
   CHECK(b.rank() == 0);
   CHECK(vmap([](Array x) { return x; }, {.in = {none}, .size = 4})(v).shape() == Shape{4, 3});

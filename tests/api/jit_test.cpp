@@ -15,8 +15,13 @@ namespace {
 using V = std::vector<double>;
 V values(const Array& x) { return x.to_vector<double>(); }
 
-struct Layer { Array W, b; };
-struct Config { int power; std::string name; };
+struct Layer {
+  Array W, b;
+};
+struct Config {
+  int power;
+  std::string name;
+};
 struct Bag {
   std::vector<Array> list;
   std::optional<Array> maybe;
@@ -127,7 +132,8 @@ TEST_CASE("results may be arguments, constants and numbers") {
 }
 
 TEST_CASE("eval_shape gives shapes and runs nothing") {
-  const Layer shapes = eval_shape([](Layer p, Array x) { return Layer{dot(x, p.W), p.b > 0}; }, Layer{abstract({3, 4}), abstract({4})}, abstract({2, 3}, f32));
+  const Layer shapes = eval_shape([](Layer p, Array x) { return Layer{dot(x, p.W), p.b > 0}; },
+                                  Layer{abstract({3, 4}), abstract({4})}, abstract({2, 3}, f32));
   CHECK(shapes.W.shape() == Shape{2, 4});
   CHECK(shapes.b.dtype() == bool_);
   CHECK_THROWS_AS(shapes.W.item<float>(), TypeError);

@@ -21,9 +21,11 @@ doctest::Approx near(double v) { return doctest::Approx(v).epsilon(1e-5); }
 TEST_CASE("random bits, split, fold_in and uniform are JAX's") {
   CHECK(words(random::bits(random::key(0), {5})) == U{4070199207, 4202968722, 1427181096, 2012915765, 2447653815});
   CHECK(words(random::bits(random::key(42), {4})) == U{2098992034, 2919706841, 2646866425, 2409546199});
-  CHECK(words(random::bits(random::key(0), {3}, u64)) == U{7719171245655871230u, 3989946895414531357u, 17807037942121513089u});
+  CHECK(words(random::bits(random::key(0), {3}, u64)) ==
+        U{7719171245655871230u, 3989946895414531357u, 17807037942121513089u});
   CHECK(words(random::bits(random::key(1701), {3}, u16)) == U{42789, 29755, 60468});
-  CHECK(words(random::split(random::key(0), 4)) == U{1797259609, 2579123966, 928981903, 3453687069, 4146024105, 2718843009, 2467461003, 3840466878});
+  CHECK(words(random::split(random::key(0), 4)) ==
+        U{1797259609, 2579123966, 928981903, 3453687069, 4146024105, 2718843009, 2467461003, 3840466878});
   CHECK(words(random::split(random::key(42))) == U{1832780943, 270669613, 64467757, 2916123636});
   CHECK(words(random::fold_in(random::key(0), 4)) == U{2285895361, 433833334});
   const V u = values(random::uniform(random::key(0), {4}));
@@ -38,7 +40,8 @@ TEST_CASE("random draws have the moments and ranges they claim") {
   const Array r = random::randint(random::key(2), {5000}, -3, 4);
   CHECK(min(r).item<int>() == -3);
   CHECK(max(r).item<int>() == 3);
-  CHECK(mean(convert(random::bernoulli(random::key(3), {10000}, 0.3), f32)).item<double>() == doctest::Approx(0.3).epsilon(0.05));
+  CHECK(mean(convert(random::bernoulli(random::key(3), {10000}, 0.3), f32)).item<double>() ==
+        doctest::Approx(0.3).epsilon(0.05));
   const auto p = random::permutation(random::key(4), 100).to_vector<int>();
   CHECK(std::set<int>(p.begin(), p.end()).size() == 100);
   CHECK(p[0] + 100 * p[1] != 0 + 100 * 1);
@@ -73,7 +76,9 @@ TEST_CASE("activations and losses have their textbook values") {
 }
 
 TEST_CASE("optimizers step as their papers say") {
-  struct Pair { Array a, b; };
+  struct Pair {
+    Array a, b;
+  };
   const Pair p{array({1.0, 2.0}), 3.0}, g{array({0.5, -0.5}), 1.0};
   CHECK(values(Sgd{}.step(p, g, 0.1).a)[0] == near(0.95));
   Momentum momentum;

@@ -1,7 +1,6 @@
-// Public bug reports of other systems as tests on this one: the values are forced by mathematics, IEEE 754 or a published
-// generator, or are the convention docs/numerics.md states. Each case names the report.
+// Public bug reports of other systems as tests on this one: the values are forced by mathematics, IEEE 754 or a
+// published generator, or are the convention docs/numerics.md states. Each case names the report.
 #include <doctest/doctest.h>
-
 #include <sheaf/sheaf.h>
 
 #include <cmath>
@@ -44,7 +43,8 @@ TEST_CASE("derivatives of a power at the edge of its domain (pytorch 27134, stan
   CHECK(floats(d_exponent(from({1, 1}), from({0, 2})))[1] == doctest::Approx(1.386294));
   const auto d_base = grad([](Array a, Array b) { return sum(sheaf::pow(a, b)); });
   CHECK(floats(d_base(zeros({5}), from({2, 1, 0.5, 0, -1}))) == F{0, 1, kInf, 0, -kInf});
-  CHECK(floats(jit([&](Array a, Array k) { return grad([&](Array x) { return sum(sheaf::pow(x, k)); })(a); })(zeros({1}), zeros({1}))) == F{0});
+  CHECK(floats(jit([&](Array a, Array k) { return grad([&](Array x) { return sum(sheaf::pow(x, k)); })(a); })(
+            zeros({1}), zeros({1}))) == F{0});
 }
 
 TEST_CASE("atan2 at (0, 1), and at a masked origin (CppAD 120, jax 1052)") {
@@ -104,7 +104,10 @@ TEST_CASE("all pairs of i8 divide as C does, wherever C defines it (brute force)
 }
 
 TEST_CASE("compiled code keeps NaN and infinity (jax 276)") {
-  const auto f = jit([](Array x) { return std::pair{isnan(x / x), x + std::numeric_limits<double>::infinity() - std::numeric_limits<double>::infinity()}; });
+  const auto f = jit([](Array x) {
+    return std::pair{isnan(x / x),
+                     x + std::numeric_limits<double>::infinity() - std::numeric_limits<double>::infinity()};
+  });
   const auto [is_nan, difference] = f(zeros({2}));
   CHECK(ints(is_nan) == I{1, 1});
   CHECK(std::isnan(floats(difference)[0]));
@@ -139,7 +142,8 @@ TEST_CASE("empty shapes have empty answers, or a refusal (jax 26555, 11125, mlx 
   CHECK(take(ones({4, 2}), zeros({0}, i32)).shape() == Shape{0, 2});
 }
 
-TEST_CASE("two equal results of a function without inputs are two arrays; an array may be read after an update of it (mlx 812)") {
+TEST_CASE(
+    "two equal results of a function without inputs are two arrays; an array may be read after an update of it (mlx 812)") {
   const auto [a, b] = jit([] { return std::pair{full({3}, 2.0), full({3}, 2.0)}; })();
   CHECK(floats(a) == floats(b));
   const auto f = jit([](Array x) {

@@ -1,4 +1,5 @@
-// Convolution, pooling and running reductions as users call them: values by hand, gradients, and the exact texts of errors.
+// Convolution, pooling and running reductions as users call them: values by hand, gradients, and the exact texts of
+// errors.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -47,14 +48,16 @@ Array ramp(const Shape& shape) {
 }  // namespace
 
 TEST_CASE("conv slides a kernel over every position; SAME keeps the extents and VALID the windows that fit") {
-  const Array x = reshape(array({1.0f, 2.0f, 3.0f, 4.0f}), {1, 4, 1}), k = reshape(array({1.0f, 10.0f, 100.0f}), {3, 1, 1});
+  const Array x = reshape(array({1.0f, 2.0f, 3.0f, 4.0f}), {1, 4, 1}),
+              k = reshape(array({1.0f, 10.0f, 100.0f}), {3, 1, 1});
   CHECK(values(conv(x, k)) == V{210, 321, 432, 43});
   CHECK(values(conv(x, k, {.padding = "VALID"})) == V{321, 432});
   CHECK(values(conv(x, k, {.padding = {{0, 1}}})) == V{321, 432, 43});
   CHECK(values(conv(x, k, {.padding = {{-1, 0}}})) == V{432});
   CHECK(values(conv(x, k, {.strides = {2}})) == V{321, 43});
   CHECK(values(conv(x, k, {.padding = "VALID", .input_dilation = {2}})) == V{201, 20, 302, 30, 403});
-  CHECK(values(conv(x, reshape(array({1.0f, 10.0f}), {2, 1, 1}), {.padding = "VALID", .kernel_dilation = {3}})) == V{41});
+  CHECK(values(conv(x, reshape(array({1.0f, 10.0f}), {2, 1, 1}), {.padding = "VALID", .kernel_dilation = {3}})) ==
+        V{41});
 }
 
 TEST_CASE("an even SAME window takes its odd element of padding from the end") {
@@ -88,7 +91,9 @@ TEST_CASE("bf16 convolutions give f32 where asked") {
 
 TEST_CASE("the gradients of conv are those of the sum it stands for") {
   const Array x = ramp({1, 3, 1}), k = reshape(array({1.0f, 10.0f}), {2, 1, 1});
-  const auto loss = [](Array a, Array b) { return sum(conv(a, b, {.padding = "VALID"}) * array({1.0f, 2.0f}).reshape({1, 2, 1})); };
+  const auto loss = [](Array a, Array b) {
+    return sum(conv(a, b, {.padding = "VALID"}) * array({1.0f, 2.0f}).reshape({1, 2, 1}));
+  };
   CHECK(values(grad(loss)(x, k)) == V{1, 12, 20});
   CHECK(values(grad([&](Array b) { return loss(x, b); })(k)) == V{2, 5});
 }
@@ -96,7 +101,8 @@ TEST_CASE("the gradients of conv are those of the sum it stands for") {
 TEST_CASE("vmap of conv over images, kernels or both is a loop") {
   const Array x = ramp({3, 1, 4, 2}), k = ramp({3, 2, 2, 2});
   const auto f = [](Array a, Array b) { return conv(a, b); };
-  const Array both = vmap(f)(x, k), images = vmap(f, {.in = {0, none}})(x, k[0]), kernels = vmap(f, {.in = {none, 0}})(x[0], k);
+  const Array both = vmap(f)(x, k), images = vmap(f, {.in = {0, none}})(x, k[0]),
+              kernels = vmap(f, {.in = {none, 0}})(x[0], k);
   for (int i = 0; i < 3; ++i) {
     CHECK(all_equal(both[i], conv(x[i], k[i])));
     CHECK(all_equal(images[i], conv(x[i], k[0])));
@@ -111,7 +117,8 @@ TEST_CASE("pooling") {
   CHECK(values(avg_pool(x, {.window = {2}})) == V{3, 3, 1.5});
   CHECK(values(max_pool(x, {.window = {3}, .strides = {2}})) == V{5, 4});
   CHECK(values(max_pool(x, {.window = {3}, .strides = {2}, .padding = "SAME"})) == V{5, 4, 3});
-  CHECK(values(avg_pool(x, {.window = {3}, .strides = {3}, .padding = {{2, 1}}})) == values(array({1.0 / 3, 11.0 / 3, 1.0})));
+  CHECK(values(avg_pool(x, {.window = {3}, .strides = {3}, .padding = {{2, 1}}})) ==
+        values(array({1.0 / 3, 11.0 / 3, 1.0})));
   CHECK(values(avg_pool(x, {.window = {3}, .strides = {3}, .padding = {{2, 1}}, .counts_padding = false})) ==
         values(array({1.0, 11.0 / 3, 1.5})));
   CHECK(values(avg_pool(convert(x, i32), {.window = {2}})) == V{3, 3, 1.5});
@@ -123,7 +130,8 @@ TEST_CASE("the gradient of max_pool goes to the first of equal elements of each 
   const auto g = [](Pool pool) { return grad([pool](Array v) { return sum(max_pool(v, pool)); }); };
   CHECK(values(g({.window = {2}})(x)) == V{1, 0, 0, 1, 0});
   CHECK(values(g({.window = {3}, .strides = {1}})(x)) == V{1, 0, 0, 2, 0});
-  CHECK(values(grad([](Array v) { return sum(avg_pool(v, {.window = {2}, .strides = {1}})); })(x)) == V{0.5, 1, 1, 1, 0.5});
+  CHECK(values(grad([](Array v) { return sum(avg_pool(v, {.window = {2}, .strides = {1}})); })(x)) ==
+        V{0.5, 1, 1, 1, 0.5});
 }
 
 TEST_CASE("window reductions over any dims") {
@@ -195,10 +203,12 @@ TEST_CASE("wrong convolutions name the line, both shapes and what does not fit")
   text = message_of<ShapeError>([&] { conv(x, k, {.kernel = "DHIO"}); }, base);
   CHECK(text == "HERE+19: conv: the layout \"DHIO\" lacks the spatial dim W" + where);
   text = message_of<ShapeError>([&] { conv(x, zeros({3, 4, 5})); }, base);
-  CHECK(text == "HERE+21: conv: the kernel must have as many dims as the input, 4, not 3\n"
+  CHECK(text ==
+        "HERE+21: conv: the kernel must have as many dims as the input, 4, not 3\n"
         "  lhs: f32[2, 8, 8, 3]   (made at HERE+1)\n  rhs: f32[3, 4, 5]   (made at HERE+21)");
   text = message_of<ShapeError>([&] { conv(x, zeros({3, 3, 3, 1}), {.padding = {{-9, 0}, {0, 0}}}); }, base);
-  CHECK(text == "HERE+24: conv: padding (low -9, high 0) of dim 1 leaves -1 elements\n"
+  CHECK(text ==
+        "HERE+24: conv: padding (low -9, high 0) of dim 1 leaves -1 elements\n"
         "  lhs: f32[2, 8, 8, 3]   (made at HERE+1)\n  rhs: f32[3, 3, 3, 1]   (made at HERE+24)");
 }
 
@@ -207,13 +217,16 @@ TEST_CASE("wrong pools and running reductions name the operand") {
   const int base = __LINE__;
   const Array x = zeros({2, 8, 3});
   text = message_of<ShapeError>([&] { max_pool(x); }, base);
-  CHECK(text == "HERE+2: max_pool: window [2, 2] must have 1 entries, one for each dim of the window\n"
+  CHECK(text ==
+        "HERE+2: max_pool: window [2, 2] must have 1 entries, one for each dim of the window\n"
         "  operand: f32[2, 8, 3]   (made at HERE+1)");
   text = message_of<ShapeError>([&] { cumsum(x, {.axis = 3}); }, base);
   CHECK(text == "HERE+5: cumsum: axis 3 is out of range for rank 3\n  operand: f32[2, 8, 3]   (made at HERE+1)");
   text = message_of<TypeError>([&] { cummax(x > 0); }, base);
-  CHECK(text == "HERE+7: cummax: cumulative max takes integers or floats, not bool[2, 8, 3]\n"
+  CHECK(text ==
+        "HERE+7: cummax: cumulative max takes integers or floats, not bool[2, 8, 3]\n"
         "  operand: bool[2, 8, 3]   (made at HERE+7)");
   text = message_of<ShapeError>([&] { max_pool(zeros({3})); }, base);
-  CHECK(text == "HERE+10: max_pool: there must be dims N and C, and any spatial ones\n  operand: f32[3]   (made at HERE+10)");
+  CHECK(text ==
+        "HERE+10: max_pool: there must be dims N and C, and any spatial ones\n  operand: f32[3]   (made at HERE+10)");
 }

@@ -67,7 +67,8 @@ Literals numbered_inputs(const ir::Function& f) {
   Literals inputs;
   for (ir::Value p : f.params()) {
     inputs.emplace_back(p.type());
-    for (std::int64_t i = 0; i < inputs.back().size(); ++i) inputs.back().set(i, std::sin(static_cast<double>(i * 7 + 1)) * 2);
+    for (std::int64_t i = 0; i < inputs.back().size(); ++i)
+      inputs.back().set(i, std::sin(static_cast<double>(i * 7 + 1)) * 2);
   }
   return inputs;
 }
@@ -79,7 +80,8 @@ void check_sample(std::string_view text) {
   const ir::Eqn& e = *sample->function->results()[0].eqn();
   const bool is_constant = e.op == &ir::ops::constant;
   const bool is_lowered = !is_constant && e.op->lower;
-  if (is_lowered && std::holds_alternative<ir::lowering::Library>(e.op->lower(e))) return;  // tests/runtime/lapack_test.cpp
+  if (is_lowered && std::holds_alternative<ir::lowering::Library>(e.op->lower(e)))
+    return;  // tests/runtime/lapack_test.cpp
   const Literals inputs = ir::random_inputs(*sample, 1);
   const Literals got = compiled(sample->function, inputs), want = ir::eval(*sample->function, inputs);
   REQUIRE(got.size() == want.size());

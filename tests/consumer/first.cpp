@@ -3,11 +3,11 @@
 #include <iostream>
 using namespace sheaf;
 
-struct Line { Array slope, offset; };  // any aggregate of Arrays is a tree
+struct Line {
+  Array slope, offset;
+};  // any aggregate of Arrays is a tree
 
-Array loss(const Line& line, const Array& x, const Array& y) {
-  return mean(square(line.slope * x + line.offset - y));
-}
+Array loss(const Line& line, const Array& x, const Array& y) { return mean(square(line.slope * x + line.offset - y)); }
 
 int main() {
   Array x = linspace(-1, 1, 256), y = 3 * x + 0.5;

@@ -1,5 +1,6 @@
-// Random programs: loops, branches, checkpoints, custom rules, jit, vmap and grad inside each other. Whatever is composed,
-// gradients agree with differences, the two ways to second derivatives with each other, and a batch with a loop.
+// Random programs: loops, branches, checkpoints, custom rules, jit, vmap and grad inside each other. Whatever is
+// composed, gradients agree with differences, the two ways to second derivatives with each other, and a batch with a
+// loop.
 #include <functional>
 #include <random>
 
@@ -70,7 +71,8 @@ class Composer {
 
   Fn switched(const Fn& f, const Fn& g) {
     return [=](Array x, Array w) {
-      return switch_(convert(floor(2 * sum(x)), i32) + 1, std::vector<Fn>{f, g, [](Array v, Array u) { return v * u; }}, x, w);
+      return switch_(convert(floor(2 * sum(x)), i32) + 1, std::vector<Fn>{f, g, [](Array v, Array u) { return v * u; }},
+                     x, w);
     };
   }
 
@@ -119,8 +121,9 @@ class Composer {
   Fn with_vjp_rule(const Fn& f, const Fn& g) {
     return [=](Array x, Array w) {
       const auto both = [&](Array v, Array u) { return f(v, u) + g(u, v); };
-      return custom_vjp(both, [&](Array v, Array u) { return std::pair{both(v, u), std::pair{v, u}}; },
-                        [&](std::pair<Array, Array> at, Array ct) { return vjp(both, at.first, at.second).second(ct); })(x, w);
+      return custom_vjp(
+          both, [&](Array v, Array u) { return std::pair{both(v, u), std::pair{v, u}}; },
+          [&](std::pair<Array, Array> at, Array ct) { return vjp(both, at.first, at.second).second(ct); })(x, w);
     };
   }
 
@@ -167,7 +170,8 @@ void check_composition(unsigned seed, int depth) {
 
   const Fn gradient = [&](Array v, Array u) { return grad(loss)(v, u); };
   const Array rows = stack({x, -x, 0.1 * x});
-  const ir::Literal batched = values([&](Array v, Array u) { return vmap(gradient, {.in = {0, none}})(v, u); }, rows, w)[0];
+  const ir::Literal batched =
+      values([&](Array v, Array u) { return vmap(gradient, {.in = {0, none}})(v, u); }, rows, w)[0];
   for (int i = 0; i < 3; ++i) {
     const ir::Literal one = values(gradient, rows[i], w)[0];
     for (int k = 0; k < 3; ++k) CHECK(batched.get(3 * i + k) == doctest::Approx(one.get(k)).epsilon(1e-9));

@@ -6,7 +6,9 @@ using sheaf::tests::message_of;
 
 namespace {
 
-struct Layer { Array W, b; };
+struct Layer {
+  Array W, b;
+};
 using List = std::vector<Array>;
 
 }  // namespace
@@ -14,13 +16,20 @@ using List = std::vector<Array>;
 TEST_CASE("a jvp rule of another tree or type") {
   const Array x = zeros({3});
   auto same_value = [](Array v) { return v; };
-  CHECK(message_of<TypeError>([&] { custom_jvp(same_value, [](Array v, Array t) { return std::pair{convert(v, f64), t[0]}; })(x); }) ==
+  CHECK(message_of<TypeError>(
+            [&] { custom_jvp(same_value, [](Array v, Array t) { return std::pair{convert(v, f64), t[0]}; })(x); }) ==
         "HERE: custom_jvp: the rule returns another type than it must\n"
         "  result the result: must be f32[3], is f64[3]; return convert(.., f32)");
-  CHECK(message_of<TypeError>([&] { custom_jvp([](Array v) { return Layer{v, v}; }, [](Array v, Array t) { return std::pair{Layer{v, v}, Layer{t, t[0]}}; })(x); }) ==
+  CHECK(message_of<TypeError>([&] {
+          custom_jvp([](Array v) { return Layer{v, v}; },
+                     [](Array v, Array t) { return std::pair{Layer{v, v}, Layer{t, t[0]}}; })(x);
+        }) ==
         "HERE: custom_jvp: the rule returns another type than it must\n"
         "  tangent of .b: must be f32[3], is f32[]");
-  CHECK(message_of<TypeError>([&] { custom_jvp([](Array v) { return List{v, v}; }, [](Array v, Array t) { return std::pair{List{v, v}, List{t}}; })(x); }) ==
+  CHECK(message_of<TypeError>([&] {
+          custom_jvp([](Array v) { return List{v, v}; },
+                     [](Array v, Array t) { return std::pair{List{v, v}, List{t}}; })(x);
+        }) ==
         "HERE: custom_jvp: the rule returns another tree than it must\n"
         "  must be: [0], [1]\n"
         "  is: [0]");
@@ -30,15 +39,21 @@ TEST_CASE("a vjp rule of another tree or type; f32 for a bf16 argument is refuse
   const Array x = zeros({3});
   auto same_value = [](Array v) { return v; };
   auto ahead = [](Array v) { return std::pair{v, none}; };
-  CHECK(message_of<TypeError>([&] { custom_vjp(same_value, [](Array v) { return std::pair{v[0], none}; }, [](None, Array ct) { return ct; })(x); }) ==
+  CHECK(message_of<TypeError>([&] {
+          custom_vjp(same_value, [](Array v) { return std::pair{v[0], none}; }, [](None, Array ct) { return ct; })(x);
+        }) ==
         "HERE: custom_vjp: the forward function returns another type than it must\n"
         "  result the result: must be f32[3], is f32[]");
   const Array half = zeros({3}, bf16);
   auto widened = custom_vjp(same_value, ahead, [](None, Array ct) { return convert(ct, f32); });
-  CHECK(message_of<TypeError>([&] { scan([&](Array c, None) { return std::pair{widened(c), none}; }, half, none, {.length = 2}); }) ==
+  CHECK(message_of<TypeError>(
+            [&] { scan([&](Array c, None) { return std::pair{widened(c), none}; }, half, none, {.length = 2}); }) ==
         "HERE: custom_vjp: the backward function returns another type than it must\n"
         "  cotangent [0]: must be bf16[3], is f32[3]; return convert(.., bf16)");
-  CHECK(message_of<TypeError>([&] { custom_vjp([](List l) { return l[0]; }, [](List l) { return std::pair{l[0], none}; }, [](None, Array ct) { return List{ct}; })(List{x, x}); }) ==
+  CHECK(message_of<TypeError>([&] {
+          custom_vjp([](List l) { return l[0]; }, [](List l) { return std::pair{l[0], none}; },
+                     [](None, Array ct) { return List{ct}; })(List{x, x});
+        }) ==
         "HERE: custom_vjp: the backward function returns another tree than it must\n"
         "  must be: [0][0], [0][1]\n"
         "  is: [0][0]");
@@ -52,7 +67,8 @@ TEST_CASE("a rule says nothing of what it captures") {
         "HERE: custom_jvp: the function captures a value that the derivative is taken with respect to; the rule says "
         "nothing of it: pass it as an argument");
   auto reversed = [](Array w, Array x) {
-    return custom_vjp([w](Array v) { return w * v; }, [w](Array v) { return std::pair{w * v, none}; }, [w](None, Array ct) { return w * ct; })(x);
+    return custom_vjp([w](Array v) { return w * v; }, [w](Array v) { return std::pair{w * v, none}; },
+                      [w](None, Array ct) { return w * ct; })(x);
   };
   CHECK(message_of<TypeError>([&] { grad(reversed)(2.0, 3.0); }) ==
         "HERE: custom_vjp: the function captures a value that the derivative is taken with respect to; the rule says "
@@ -61,15 +77,19 @@ TEST_CASE("a rule says nothing of what it captures") {
 
 TEST_CASE("derivatives that do not exist name the loop or the rule") {
   auto loop = [](Array x) { return while_loop([](Array c) { return c < 10; }, [](Array c) { return c * 2; }, x); };
-  CHECK(message_of<TypeError>([&] { grad(loop)(1.0); }) ==
-        "HERE: while: the reverse derivative needs a bound on the number of steps: give while_loop max_trips, or use scan or "
-        "fori_loop with a fixed number of steps");
+  CHECK(
+      message_of<TypeError>([&] { grad(loop)(1.0); }) ==
+      "HERE: while: the reverse derivative needs a bound on the number of steps: give while_loop max_trips, or use scan or "
+      "fori_loop with a fixed number of steps");
   auto clipped = custom_vjp([](Array x) { return x; }, [](Array x) { return std::pair{x, none}; },
                             [](None, Array ct) { return clip(ct, -1, 1); });
-  CHECK(message_of<TypeError>([&] { jvp(clipped, Array(1.0), Array(1.0)); }) ==
-        "HERE: custom_linear: its forward derivative is the transpose of the backward function of custom_vjp, which is not "
-        "linear in the cotangents");
-  auto solved = [](Array b) { return custom_linear_solve([](Array x) { return 2 * x; }, b, [](Array r) { return r / 2; }); };
+  CHECK(
+      message_of<TypeError>([&] { jvp(clipped, Array(1.0), Array(1.0)); }) ==
+      "HERE: custom_linear: its forward derivative is the transpose of the backward function of custom_vjp, which is not "
+      "linear in the cotangents");
+  auto solved = [](Array b) {
+    return custom_linear_solve([](Array x) { return 2 * x; }, b, [](Array r) { return r / 2; });
+  };
   CHECK(message_of<TypeError>([&] { grad(solved)(1.0); }) ==
         "HERE: custom_linear_solve: the reverse derivative needs the solve of the transposed map, which was not given");
 }

@@ -7,7 +7,9 @@ using sheaf::tests::interpreted;
 namespace {
 
 using V = std::vector<double>;
-struct Layer { Array W, b; };
+struct Layer {
+  Array W, b;
+};
 
 Array f64_of(double v) { return full({}, v, f64); }
 doctest::Approx near(double v) { return doctest::Approx(v).epsilon(1e-9); }
@@ -55,22 +57,24 @@ TEST_CASE("a checkpoint captures, takes trees and static arguments, and is calle
 }
 
 TEST_CASE("custom_jvp: its rule is the derivative, forward, backward and again") {
-  auto cube = custom_jvp([](Array x) { return x * x * x; }, [](Array x, Array t) { return std::pair{x * x * x, 30 * x * x * t}; });
+  auto cube = custom_jvp([](Array x) { return x * x * x; },
+                         [](Array x, Array t) { return std::pair{x * x * x, 30 * x * x * t}; });
   CHECK(interpreted(cube, f64_of(2)).scalar() == 8);
   CHECK(interpreted([&](Array x) { return jvp(cube, x, f64_of(1)).second; }, f64_of(2)).scalar() == 120);
   CHECK(interpreted(grad(cube), f64_of(2)).scalar() == 120);
   CHECK(interpreted(grad(grad(cube)), f64_of(2)).scalar() == 120);
   CHECK(interpreted(vmap(grad(cube)), array({1.0, 2.0}, f64))[0] == V{30, 120});
-  CHECK(interpreted(grad([&](Array x) { return fori_loop(0, 2, [&](Array, Array c) { return cube(c); }, x); }), f64_of(1)).scalar() == 900);
+  CHECK(
+      interpreted(grad([&](Array x) { return fori_loop(0, 2, [&](Array, Array c) { return cube(c); }, x); }), f64_of(1))
+          .scalar() == 900);
 }
 
 TEST_CASE("custom_jvp: trees, integers whose tangents are zeros, numbers as results, captures in function and rule") {
   const Array scale = f64_of(3);
-  auto f = custom_jvp(
-      [&](Layer l, Array n) { return std::pair{l.W * n * scale, n + 1}; },
-      [&](Layer l, Array n, Layer t, Array tn) {
-        return std::pair{std::pair{l.W * n * scale, n + 1}, std::pair{t.W * n * scale + t.b + tn, tn}};
-      });
+  auto f = custom_jvp([&](Layer l, Array n) { return std::pair{l.W * n * scale, n + 1}; },
+                      [&](Layer l, Array n, Layer t, Array tn) {
+                        return std::pair{std::pair{l.W * n * scale, n + 1}, std::pair{t.W * n * scale + t.b + tn, tn}};
+                      });
   const Layer l{f64_of(2), f64_of(5)};
   const auto g = interpreted(grad([&](Layer p, Array n) { return f(p, n).first; }), l, full({}, 4, i32));
   CHECK(g[0] == V{12});
@@ -90,7 +94,8 @@ TEST_CASE("custom_vjp: backward is the reverse derivative, and its transpose the
   const auto g = interpreted(grad<0, 1>(f), x, y);
   CHECK(g[0][0] == near(30 * std::cos(0.4)));
   CHECK(g[1] == V{0});
-  CHECK(interpreted([&](Array v, Array u) { return jvp(f, std::tuple{v, u}, std::tuple{f64_of(1), f64_of(1)}).second; }, x, y)
+  CHECK(interpreted([&](Array v, Array u) { return jvp(f, std::tuple{v, u}, std::tuple{f64_of(1), f64_of(1)}).second; },
+                    x, y)
             .scalar() == near(30 * std::cos(0.4)));
   CHECK(interpreted(grad(grad(f)), x, y).scalar() == near(-30 * std::sin(0.4)));
   const auto batched = interpreted(vmap(grad(f), {.in = {0, none}}), array({0.4, 0.0}, f64), y);
@@ -113,7 +118,10 @@ TEST_CASE("custom_vjp: one argument, no residuals, a tree, captures, inside scan
   CHECK(interpreted(grad(loss), l)[0] == V{1});
   CHECK(interpreted(grad(loss), l)[1] == V{0.5});
   const auto looped = [&](Layer p) {
-    return fori_loop(0, 3, [&](Array i, Layer c) { return cond(i > 0, jit(f), [](Layer v) { return v; }, Layer{c.W * 2, c.b}); }, p).W;
+    return fori_loop(
+               0, 3,
+               [&](Array i, Layer c) { return cond(i > 0, jit(f), [](Layer v) { return v; }, Layer{c.W * 2, c.b}); }, p)
+        .W;
   };
   CHECK(interpreted(looped, l)[0] == V{16});
   CHECK(interpreted(grad(looped), l)[0] == V{4});
@@ -180,7 +188,8 @@ TEST_CASE("associative_scan gives all prefixes, of any length, both ways, along 
   for (const std::int64_t n : {0, 1, 2, 3, 4, 7, 8, 13}) {
     auto sums = [](Array x) { return associative_scan([](Array a, Array b) { return a + b; }, x); };
     auto back = [](Array x) { return associative_scan([](Array a, Array b) { return a + b; }, x, {.reverse = true}); };
-    const V forward = interpreted(sums, arange(1, n + 1, 1, f64))[0], backward = interpreted(back, arange(1, n + 1, 1, f64))[0];
+    const V forward = interpreted(sums, arange(1, n + 1, 1, f64))[0],
+            backward = interpreted(back, arange(1, n + 1, 1, f64))[0];
     REQUIRE(std::ssize(forward) == n);
     for (std::int64_t i = 0; i < n; ++i) {
       CHECK(forward[i] == static_cast<double>((i + 1) * (i + 2) / 2));
@@ -188,8 +197,9 @@ TEST_CASE("associative_scan gives all prefixes, of any length, both ways, along 
     }
   }
   auto products = [](Array m) { return associative_scan([](Array a, Array b) { return matmul(a, b); }, m); };
-  CHECK(interpreted(products, array({{{1.0, 1.0}, {0.0, 1.0}}, {{1.0, 2.0}, {0.0, 1.0}}, {{1.0, 0.0}, {3.0, 1.0}}}))[0] ==
-        V{1, 1, 0, 1, 1, 3, 0, 1, 10, 3, 3, 1});
+  CHECK(
+      interpreted(products, array({{{1.0, 1.0}, {0.0, 1.0}}, {{1.0, 2.0}, {0.0, 1.0}}, {{1.0, 0.0}, {3.0, 1.0}}}))[0] ==
+      V{1, 1, 0, 1, 1, 3, 0, 1, 10, 3, 3, 1});
   auto rows = [](Array x) { return associative_scan(sheaf::maximum, x, {.axis = -1}); };
   CHECK(interpreted(rows, array({{1.0, 3.0, 2.0}, {5.0, 4.0, 6.0}}))[0] == V{1, 3, 3, 5, 5, 6});
   // A linear recurrence h = a h + b, as pairs.

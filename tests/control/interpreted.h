@@ -27,7 +27,8 @@ inline void check_compiled(const Traced& t, const std::vector<Array>& inputs, co
     const double epsilon = size_bytes(want[j].dtype()) == 8 ? 1e-9 : 1e-4;
     const std::vector<double> values = got[j].to_vector<double>();
     for (std::int64_t i = 0; i < want[j].size(); ++i)
-      CHECK_MESSAGE(values[i] == doctest::Approx(want[j].get(i)).epsilon(epsilon), "compiled, result ", j, ", element ", i);
+      CHECK_MESSAGE(values[i] == doctest::Approx(want[j].get(i)).epsilon(epsilon), "compiled, result ", j, ", element ",
+                    i);
   }
 }
 

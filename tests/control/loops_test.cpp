@@ -7,8 +7,12 @@ using sheaf::tests::interpreted;
 namespace {
 
 using V = std::vector<double>;
-struct Layer { Array W, b; };
-struct State { Array position, velocity; };
+struct Layer {
+  Array W, b;
+};
+struct State {
+  Array position, velocity;
+};
 
 }  // namespace
 
@@ -27,18 +31,19 @@ TEST_CASE("a scan carries a tree, stacks what it returns beside, and captures wh
   CHECK(out[1] == V{7});
   CHECK(out[2] == V{1, 3, 7});
   CHECK(out[3] == V{2, 4, 6});
-  CHECK(out.text() ==
-        "func @f(%arg0: f32[], %arg1: f32[3]) -> f32[], f32[], f32[3], f32[3] {\n"
-        "  %0: f32[], %1: f32[], %2: f32[3], %3: f32[3] = scan %arg0, 0.0:f32, 1.0:f32, %arg1 {consts=1, carry=2, length=3} "
-        "(%a0: f32[], %carry.position: f32[], %carry.velocity: f32[], %x: f32[]) {\n"
-        "    %0: f32[] = add %carry.position, %carry.velocity\n"
-        "    %1: f32[] = mul %a0, %x\n"
-        "    %2: f32[] = add %carry.velocity, %1\n"
-        "    %3: f32[] = mul %x, 2.0:f32\n"
-        "    return %0, %2, %0, %3\n"
-        "  }\n"
-        "  return %0, %1, %2, %3\n"
-        "}\n");
+  CHECK(
+      out.text() ==
+      "func @f(%arg0: f32[], %arg1: f32[3]) -> f32[], f32[], f32[3], f32[3] {\n"
+      "  %0: f32[], %1: f32[], %2: f32[3], %3: f32[3] = scan %arg0, 0.0:f32, 1.0:f32, %arg1 {consts=1, carry=2, length=3} "
+      "(%a0: f32[], %carry.position: f32[], %carry.velocity: f32[], %x: f32[]) {\n"
+      "    %0: f32[] = add %carry.position, %carry.velocity\n"
+      "    %1: f32[] = mul %a0, %x\n"
+      "    %2: f32[] = add %carry.velocity, %1\n"
+      "    %3: f32[] = mul %x, 2.0:f32\n"
+      "    return %0, %2, %0, %3\n"
+      "  }\n"
+      "  return %0, %1, %2, %3\n"
+      "}\n");
 }
 
 TEST_CASE("scan: xs and ys may be none, xs may be layers, and the length may be zero") {
@@ -53,9 +58,7 @@ TEST_CASE("scan: xs and ys may be none, xs may be layers, and the length may be 
   const Layer layers{array({{{1.0, 1.0}, {0.0, 1.0}}, {{2.0, 0.0}, {0.0, 2.0}}}), array({{1.0, 0.0}, {0.0, 1.0}})};
   CHECK(interpreted(network, array({1.0, 1.0}), layers)[0] == V{4, 5});
 
-  auto empty = [](Array x, Array rows) {
-    return scan([](Array h, Array r) { return std::pair{h + r, h}; }, x, rows);
-  };
+  auto empty = [](Array x, Array rows) { return scan([](Array h, Array r) { return std::pair{h + r, h}; }, x, rows); };
   const auto out = interpreted(empty, array({1.0, 2.0}), zeros({0, 2}));
   CHECK(out[0] == V{1, 2});
   CHECK(out.function->results()[1].dims() == Shape{0, 2});
@@ -98,7 +101,8 @@ TEST_CASE("map, fori_loop and while_loop compute what the plain loops do") {
   const auto out = interpreted(counted, Array(1.0f));
   CHECK(out[0] == V{24});
   CHECK(out.text().find("scan") != std::string::npos);
-  CHECK(interpreted([](Array x) { return fori_loop(5, 2, [](Array i, Array c) { return c * i; }, x); }, full({}, 3, f32))[0] == V{3});
+  CHECK(interpreted([](Array x) { return fori_loop(5, 2, [](Array i, Array c) { return c * i; }, x); },
+                    full({}, 3, f32))[0] == V{3});
 
   auto bounded = [](Array n, Array x) { return fori_loop(0, n, [](Array i, Array c) { return c + i; }, x); };
   const auto traced = interpreted(bounded, full({}, 4, i32), full({}, 1, f64));
@@ -194,7 +198,9 @@ TEST_CASE("loops nest, in each other and in jit, grad and vmap, and capture acro
   auto loss = [&](Array w, Array x) { return sum(jit(f)(w, x)); };
   const Array w = full({}, 0.7, f64), x = array({{0.3, -0.2}, {0.5, 0.1}, {-0.4, 0.9}}, f64);
   const double h = 1e-6;
-  const double slope = (interpreted(loss, full({}, 0.7 + h, f64), x).scalar() - interpreted(loss, full({}, 0.7 - h, f64), x).scalar()) / (2 * h);
+  const double slope =
+      (interpreted(loss, full({}, 0.7 + h, f64), x).scalar() - interpreted(loss, full({}, 0.7 - h, f64), x).scalar()) /
+      (2 * h);
   CHECK(interpreted(grad(loss), w, x).scalar() == doctest::Approx(slope).epsilon(1e-7));
   const auto batched = interpreted(vmap(grad(loss), {.in = {0, none}}), array({0.7, 0.2}, f64), x);
   CHECK(batched[0][0] == doctest::Approx(slope).epsilon(1e-7));

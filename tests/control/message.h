@@ -20,7 +20,8 @@ std::string message_of(const std::function<void()>& f) {
     const std::string suffix = "_test.cpp:";
     for (std::size_t at = text.find(suffix); at != std::string::npos; at = text.find(suffix)) {
       std::size_t begin = at, end = at + suffix.size();
-      while (begin > 0 && (std::isalnum(static_cast<unsigned char>(text[begin - 1])) || text[begin - 1] == '_')) --begin;
+      while (begin > 0 && (std::isalnum(static_cast<unsigned char>(text[begin - 1])) || text[begin - 1] == '_'))
+        --begin;
       while (end < text.size() && std::isdigit(static_cast<unsigned char>(text[end]))) ++end;
       text.replace(begin, end - begin, "HERE");
     }

@@ -6,22 +6,29 @@ using sheaf::tests::message_of;
 
 namespace {
 
-struct State { Array h, c; };
+struct State {
+  Array h, c;
+};
 
 }  // namespace
 
 TEST_CASE("a carry that changes its type names the leaf, both types and the fix") {
   const Array x = zeros({3});
-  CHECK(message_of<TypeError>([&] { scan([](Array h, None) { return std::pair{convert(h, f64), none}; }, x, none, {.length = 2}); }) ==
+  CHECK(message_of<TypeError>(
+            [&] { scan([](Array h, None) { return std::pair{convert(h, f64), none}; }, x, none, {.length = 2}); }) ==
         "HERE: scan: the carry must leave the body with the type it enters with\n"
         "  it enters as f32[3], leaves as f64[3]: start from convert(.., f64) or return convert(.., f32)");
-  CHECK(message_of<TypeError>([&] { while_loop([](State s) { return sum(s.h) < 3; }, [](State s) { return State{s.h + 1, outer(s.c, s.c)}; }, State{x, x}); }) ==
+  CHECK(message_of<TypeError>([&] {
+          while_loop([](State s) { return sum(s.h) < 3; }, [](State s) { return State{s.h + 1, outer(s.c, s.c)}; },
+                     State{x, x});
+        }) ==
         "HERE: while_loop: the carry must leave the body with the type it enters with\n"
         "  .c enters as f32[3], leaves as f32[3, 3]: start from f32[3, 3] or return f32[3]");
   CHECK(message_of<TypeError>([&] { fori_loop(0, 3, [](Array, Array c) { return c < 1; }, x); }) ==
         "HERE: fori_loop: the carry must leave the body with the type it enters with\n"
         "  .carry enters as f32[3], leaves as bool[3]: start from convert(.., bool) or return convert(.., f32)");
-  CHECK(message_of<TypeError>([&] { scan([](Array c, Array r) { return std::pair{c + r, none}; }, 0.0, zeros({2, 3})); }) ==
+  CHECK(message_of<TypeError>(
+            [&] { scan([](Array c, Array r) { return std::pair{c + r, none}; }, 0.0, zeros({2, 3})); }) ==
         "HERE: scan: the carry must leave the body with the type it enters with\n"
         "  it enters as f32[], leaves as f32[3]: start from f32[3] or return f32[]");
 }
@@ -34,9 +41,13 @@ TEST_CASE("a carry that changes its tree") {
         "  enters: [0], [1]\n"
         "  leaves: [0]");
   using Counted = std::pair<Array, int>;
-  CHECK(message_of<TypeError>([&] { scan([](Counted c, None) { return std::pair{Counted{c.first, c.second + 1}, none}; }, Counted{zeros({3}), 0}, none, {.length = 2}); }) ==
-        "HERE: scan: the carry must leave the body as the tree it enters as; its numbers, texts or sizes differ, which are "
-        "static: make an Array of what changes");
+  CHECK(
+      message_of<TypeError>([&] {
+        scan([](Counted c, None) { return std::pair{Counted{c.first, c.second + 1}, none}; }, Counted{zeros({3}), 0},
+             none, {.length = 2});
+      }) ==
+      "HERE: scan: the carry must leave the body as the tree it enters as; its numbers, texts or sizes differ, which are "
+      "static: make an Array of what changes");
 }
 
 TEST_CASE("xs that do not fit together, and lengths that are none") {
@@ -81,9 +92,10 @@ TEST_CASE("a predicate or an index of another kind") {
   const Array x = zeros({3});
   CHECK(message_of<TypeError>([&] { cond(x, same_value, same_value, x); }) ==
         "HERE: cond: the predicate must be a bool scalar, not f32[3]; compare it");
-  CHECK(message_of<TypeError>([&] { cond(x > 0, same_value, same_value, x); }) ==
-        "HERE: cond: the predicate must be a bool scalar, not bool[3]; choose per element with where(), or reduce it with "
-        "any() or all()");
+  CHECK(
+      message_of<TypeError>([&] { cond(x > 0, same_value, same_value, x); }) ==
+      "HERE: cond: the predicate must be a bool scalar, not bool[3]; choose per element with where(), or reduce it with "
+      "any() or all()");
   CHECK(message_of<TypeError>([&] { switch_(x, std::tuple{same_value}, x); }) ==
         "HERE: switch_: the index must be an integer scalar, not f32[3]");
   CHECK(message_of<TypeError>([&] { switch_(0.5, std::tuple{same_value}, x); }) ==
@@ -92,19 +104,28 @@ TEST_CASE("a predicate or an index of another kind") {
 
 TEST_CASE("branches that differ name themselves, the leaf and both types") {
   const Array x = zeros({3});
-  CHECK(message_of<TypeError>([&] { cond(true, [](Array v) { return v; }, [](Array v) { return convert(v, f64); }, x); }) ==
+  CHECK(message_of<TypeError>(
+            [&] { cond(true, [](Array v) { return v; }, [](Array v) { return convert(v, f64); }, x); }) ==
         "HERE: cond: the branches must return the same types; convert or reshape what one of them returns\n"
         "  the result: f32[3] from if_true, f64[3] from if_false");
-  CHECK(message_of<TypeError>([&] { switch_(1, std::tuple{[](Array v) { return State{v, 0}; }, [](Array v) { return State{v, v[0]}; }, [](Array v) { return State{v, v}; }}, x); }) ==
+  CHECK(message_of<TypeError>([&] {
+          switch_(1,
+                  std::tuple{[](Array v) { return State{v, 0}; }, [](Array v) { return State{v, v[0]}; },
+                             [](Array v) { return State{v, v}; }},
+                  x);
+        }) ==
         "HERE: switch_: the branches must return the same types; convert or reshape what one of them returns\n"
         "  .c: f32[] from branch 1, f32[3] from branch 2");
   using List = std::vector<Array>;
-  CHECK(message_of<TypeError>([&] { cond(false, [](Array v) { return List{v, v}; }, [](Array) { return List{}; }, x); }) ==
+  CHECK(message_of<TypeError>(
+            [&] { cond(false, [](Array v) { return List{v, v}; }, [](Array) { return List{}; }, x); }) ==
         "HERE: cond: the branches must return the same tree\n"
         "  if_true returns [0], [1]\n"
         "  if_false returns none");
   using Counted = std::pair<Array, int>;
-  CHECK(message_of<TypeError>([&] { cond(true, [](Array v) { return Counted{v, 0}; }, [](Array v) { return Counted{v, 1}; }, x); }) ==
-        "HERE: cond: the branches must return the same tree; numbers, texts or sizes differ between if_true and if_false, "
-        "which are static: return Arrays");
+  CHECK(
+      message_of<TypeError>(
+          [&] { cond(true, [](Array v) { return Counted{v, 0}; }, [](Array v) { return Counted{v, 1}; }, x); }) ==
+      "HERE: cond: the branches must return the same tree; numbers, texts or sizes differ between if_true and if_false, "
+      "which are static: return Arrays");
 }

@@ -25,7 +25,8 @@ TEST_CASE("B15: the Jacobian of a running sum is lower triangular, forward and r
 
 TEST_CASE("B17: a vector normalised by cond has gradient zero at zero, under vmap too") {
   auto normalised = [](Array x) {
-    return sum(cond(all(x == 0), [](Array v) { return zeros_like(v); }, [](Array v) { return v / sqrt(sum(v * v)); }, x));
+    return sum(
+        cond(all(x == 0), [](Array v) { return zeros_like(v); }, [](Array v) { return v / sqrt(sum(v * v)); }, x));
   };
   CHECK(interpreted(grad(normalised), zeros({3}))[0] == V{0, 0, 0});
   CHECK(interpreted(vmap(grad(normalised)), zeros({4, 3}))[0] == V(12, 0.0));
@@ -42,14 +43,15 @@ TEST_CASE("B19: a while under vmap goes on until every example is done, and each
       return while_loop([&](Array c) { return c < limit; }, [&](Array c) { return c + step; }, zeros_like(step));
     };
     // The predicate is mapped by the outer vmap alone.
-    auto grid = vmap(vmap([&](Array limit, Array step) {
-                       const auto both = while_loop(
-                           [&](std::pair<Array, Array> c) { return c.first < limit; },
-                           [&](std::pair<Array, Array> c) { return std::pair{c.first + 1, c.second + step}; },
-                           std::pair{zeros_like(limit), zeros_like(step)});
-                       return both.second + 0 * count(limit, ones_like(limit));
-                     },
-                          {.in = {none, 0}}),
+    auto grid = vmap(vmap(
+                         [&](Array limit, Array step) {
+                           const auto both = while_loop(
+                               [&](std::pair<Array, Array> c) { return c.first < limit; },
+                               [&](std::pair<Array, Array> c) { return std::pair{c.first + 1, c.second + step}; },
+                               std::pair{zeros_like(limit), zeros_like(step)});
+                           return both.second + 0 * count(limit, ones_like(limit));
+                         },
+                         {.in = {none, 0}}),
                      {.in = {0, none}});
     const auto out = interpreted(grid, arange(0, rows, 1, f64), arange(1, columns + 1, 1, f64));
     for (std::int64_t i = 0; i < rows; ++i)
@@ -58,9 +60,7 @@ TEST_CASE("B19: a while under vmap goes on until every example is done, and each
 }
 
 TEST_CASE("a branch that is not taken does not poison the gradient, under vmap either") {
-  auto safe = [](Array x) {
-    return cond(x > 0, [](Array v) { return sqrt(v); }, [](Array v) { return 0 * v; }, x);
-  };
+  auto safe = [](Array x) { return cond(x > 0, [](Array v) { return sqrt(v); }, [](Array v) { return 0 * v; }, x); };
   CHECK(interpreted(grad(safe), Array(0.0)).scalar() == 0);
   const auto g = interpreted(vmap(grad(safe)), array({0.0, 4.0, -1.0}));
   CHECK(g[0] == V{0, 0.25, 0});

@@ -52,8 +52,8 @@ Group argmax() {
 /// One kernel that names every op of every dtype, over one element each.
 Kernel all_ops() {
   Kernel k{.name = "all_ops", .params = {}, .phases = {}, .contract = {}};
-  const DType types[] = {DType::bool_, DType::i8, DType::i16, DType::i32, DType::i64, DType::u8, DType::u16,
-                         DType::u32, DType::u64, DType::f16, DType::bf16, DType::f32, DType::f64};
+  const DType types[] = {DType::bool_, DType::i8,  DType::i16, DType::i32,  DType::i64, DType::u8, DType::u16,
+                         DType::u32,   DType::u64, DType::f16, DType::bf16, DType::f32, DType::f64};
   for (DType t : types) k.params.push_back({t, 3, Param::Access::read});
   for (DType t : types) k.params.push_back({t, 1000, Param::Access::write});
   PhaseBuilder b(k.params, 1);
@@ -68,9 +68,12 @@ Kernel all_ops() {
     for (DType to : types) keep(b.convert(in[0], to));
     const DType t = types[i];
     if (t == DType::f16 || t == DType::bf16) continue;
-    if (!is_bool(t)) keep(b.bitcast(in[0], is_float(t) ? (size_bytes(t) == 4 ? DType::u32 : DType::i64)
-                                         : size_bytes(t) == 4 ? DType::f32 : size_bytes(t) == 8 ? DType::f64
-                                                                         : size_bytes(t) == 2 ? DType::f16 : DType::i8));
+    if (!is_bool(t))
+      keep(b.bitcast(in[0], is_float(t)          ? (size_bytes(t) == 4 ? DType::u32 : DType::i64)
+                            : size_bytes(t) == 4 ? DType::f32
+                            : size_bytes(t) == 8 ? DType::f64
+                            : size_bytes(t) == 2 ? DType::f16
+                                                 : DType::i8));
     for (int code = static_cast<int>(ScalarOp::add); code < static_cast<int>(ScalarOp::select); ++code) {
       const auto op = static_cast<ScalarOp>(code);
       const bool is_float_only = op >= ScalarOp::fma && op <= ScalarOp::round_even;
@@ -151,7 +154,12 @@ TEST_CASE("contractions, and more scratch than a block shares, are refused by na
   const Kernel dot{.name = "dot", .params = {}, .phases = {}, .contract = Contract{}};
   CHECK(codegen::emit_cuda(dot, "k").status().message() == "dot: contractions have their own kernels on a GPU");
   Kernel big{.name = "big", .params = {}, .phases = {}, .contract = {}};
-  big.phases.push_back({.axes = {{"unit", 1}}, .values = {}, .locals = {}, .scratch = {{DType::f32, 20'000}}, .indices = {}, .body = {}});
+  big.phases.push_back({.axes = {{"unit", 1}},
+                        .values = {},
+                        .locals = {},
+                        .scratch = {{DType::f32, 20'000}},
+                        .indices = {},
+                        .body = {}});
   CHECK(codegen::emit_cuda(big, "k").status().message() ==
         "big, phase 0: 80000 bytes of scratch, a block shares 49152");
 }

@@ -17,9 +17,7 @@ template <class E, class F>
 std::string said(F f) {
   try {
     f();
-  } catch (const E& e) {
-    return std::regex_replace(e.what(), std::regex("api_messages_test\\.cpp:[0-9]+"), "HERE");
-  }
+  } catch (const E& e) { return std::regex_replace(e.what(), std::regex("api_messages_test\\.cpp:[0-9]+"), "HERE"); }
   return "nothing was thrown";
 }
 

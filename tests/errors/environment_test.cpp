@@ -1,5 +1,5 @@
-// What a process says to a wrong environment variable: each is read once, so each case is a process of its own, which runs
-// the hidden case at the end and whose stderr is compared.
+// What a process says to a wrong environment variable: each is read once, so each case is a process of its own, which
+// runs the hidden case at the end and whose stderr is compared.
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/wait.h>
@@ -45,12 +45,15 @@ std::string said_with(const char* name, const std::string& value) {
 TEST_CASE("a wrong environment variable is one warning, and the program runs") {
   CHECK(said_with("SHEAF_NUM_THREADS", "many")
             .starts_with("sheaf warning: SHEAF_NUM_THREADS=many is not a number from 1 to 1024; using "));
-  CHECK(said_with("SHEAF_CPU_DEVICES", "0") == "sheaf warning: SHEAF_CPU_DEVICES=0 is not a number from 1 to 1024; using 1\n");
-  CHECK(said_with("SHEAF_MEMORY_LIMIT", "all") ==
-        "sheaf warning: SHEAF_MEMORY_LIMIT: 'all' is not a size: a number of bytes, or one with K, M, G or %; the limit is "
-        "all there is\n");
+  CHECK(said_with("SHEAF_CPU_DEVICES", "0") ==
+        "sheaf warning: SHEAF_CPU_DEVICES=0 is not a number from 1 to 1024; using 1\n");
+  CHECK(
+      said_with("SHEAF_MEMORY_LIMIT", "all") ==
+      "sheaf warning: SHEAF_MEMORY_LIMIT: 'all' is not a size: a number of bytes, or one with K, M, G or %; the limit is "
+      "all there is\n");
   CHECK(said_with("SHEAF_CPU_ISA", "avx2")
-            .starts_with("sheaf warning: SHEAF_CPU_ISA=avx2 is none of x86-64, x86-64-v2, x86-64-v3, x86-64-v4; using x86-64"));
+            .starts_with(
+                "sheaf warning: SHEAF_CPU_ISA=avx2 is none of x86-64, x86-64-v2, x86-64-v3, x86-64-v4; using x86-64"));
   CHECK(said_with("SHEAF_LOG", "pases") ==
         "sheaf warning: SHEAF_LOG: unknown topic 'pases'; there are all, passes, compile, cache, runtime\n");
   CHECK(said_with("SHEAF_DUMP", "/proc/self/nowhere") ==
@@ -73,9 +76,10 @@ TEST_CASE("a compiler that cannot be opened is an error on the line that needed 
 }
 
 TEST_CASE("too little memory is an error that names the line and the limit") {
-  CHECK(said_with("SHEAF_MEMORY_LIMIT", "1M") ==
-        "program.cpp:1: out of memory: 16.0 MiB asked at program.cpp:1; 0 B in use in 0 blocks, 0 B reserved of a limit of "
-        "1.0 MiB, largest hole 0 B\n");
+  CHECK(
+      said_with("SHEAF_MEMORY_LIMIT", "1M") ==
+      "program.cpp:1: out of memory: 16.0 MiB asked at program.cpp:1; 0 B in use in 0 blocks, 0 B reserved of a limit of "
+      "1.0 MiB, largest hole 0 B\n");
 }
 
 TEST_CASE("an NVRTC that is not there names the place") {
@@ -90,9 +94,7 @@ TEST_CASE("[environment] a program" * doctest::skip()) {
     const auto scaled = jit([](Array x) { return x * 2; }, {.name = "scaled"});
     const Array x = array(std::vector<float>(4 << 20, 3.0f), {}, {}, here);
     if (scaled(x, here)(0).item<float>() != 6) std::exit(1);
-  } catch (const Error& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-  }
+  } catch (const Error& error) { std::fprintf(stderr, "%s\n", error.what()); }
   if (std::getenv("SHEAF_LIBNVRTC"))
     std::fprintf(stderr, "%s\n", std::string(codegen::Nvrtc::load().status().message()).c_str());
 }

@@ -10,8 +10,12 @@ using namespace sheaf;
 
 namespace {
 
-struct Layer { Array W, b; };
-struct Model { Layer in, out; };
+struct Layer {
+  Array W, b;
+};
+struct Model {
+  Layer in, out;
+};
 
 // The message of the Error `f` throws, with "HERE+n" for lines of this file counted from `base`.
 template <class E>
@@ -64,7 +68,8 @@ TEST_CASE("eager errors name the lines that made the operands") {
   const Array x = zeros({3});
   const Array y = ones({4});
   text = message_of<ShapeError>([&] { x* y; }, base);
-  CHECK(text == "HERE+3: mul: shapes [3] and [4] cannot be broadcast together\n"
+  CHECK(text ==
+        "HERE+3: mul: shapes [3] and [4] cannot be broadcast together\n"
         "  lhs: f32[3]   (made at HERE+1)\n"
         "  rhs: f32[4]   (made at HERE+2)");
 }
@@ -74,8 +79,10 @@ TEST_CASE("a traced value has no bool") {
   const int base = __LINE__;
   auto f = jit([](Array x) { return x > 0 ? x : -x; }, {.name = "f"});
   text = message_of<TracedBoolError>([&] { f(1.0f); }, base);
-  CHECK(text == "HERE+1: a traced value has no bool: bool[] made at HERE+1 while tracing jit f, HERE+1. Its value is not known while "
-        "tracing: use where(condition, a, b)");
+  CHECK(
+      text ==
+      "HERE+1: a traced value has no bool: bool[] made at HERE+1 while tracing jit f, HERE+1. Its value is not known while "
+      "tracing: use where(condition, a, b)");
 }
 
 TEST_CASE("a traced value is no number") {
@@ -83,8 +90,10 @@ TEST_CASE("a traced value is no number") {
   const int base = __LINE__;
   auto f = jit([](Array x) { return zeros({x.item<int>()}); }, {.name = "f"});
   text = message_of<TracedBoolError>([&] { f(3); }, base);
-  CHECK(text == "HERE+1: a traced value has no number: i32[] made at HERE+1 while tracing jit f, HERE+1. It has a value only when the "
-        "compiled function runs: return it, and read it outside");
+  CHECK(
+      text ==
+      "HERE+1: a traced value has no number: i32[] made at HERE+1 while tracing jit f, HERE+1. It has a value only when the "
+      "compiled function runs: return it, and read it outside");
 }
 
 TEST_CASE("a traced value used after its trace names the line that made it") {
@@ -94,13 +103,18 @@ TEST_CASE("a traced value used after its trace names the line that made it") {
   auto f = jit([&](Array x) { return leaked = x * 2; }, {.name = "f"});
   f(ones({2}));
   text = message_of<LeakedTracerError>([&] { leaked + 1; }, base);
-  CHECK(text == "HERE+4: a traced value is used after its trace ended: f32[2] made at HERE+2 while tracing jit f, HERE+2. Return it from "
-        "the traced function instead of storing it elsewhere");
+  CHECK(
+      text ==
+      "HERE+4: a traced value is used after its trace ended: f32[2] made at HERE+2 while tracing jit f, HERE+2. Return it from "
+      "the traced function instead of storing it elsewhere");
   CHECK(sum(ones({3})).item<float>() == 3);  // and nothing is left behind
 }
 
 TEST_CASE("an exception from user code leaves no trace open") {
-  auto f = jit([](Array x) -> Array { throw std::runtime_error("mine"); return x; });
+  auto f = jit([](Array x) -> Array {
+    throw std::runtime_error("mine");
+    return x;
+  });
   CHECK_THROWS_WITH(f(1.0), "mine");
   CHECK(sum(ones({3})).item<float>() == 3);
 }
@@ -119,7 +133,8 @@ TEST_CASE("vmap lists every mapped argument with its size") {
   const int base = __LINE__;
   auto f = [](Layer p, Array x) { return p.W + x; };
   text = message_of<ShapeError>([&] { vmap(f)({ones({3}), ones({3})}, ones({4})); }, base);
-  CHECK(text == "HERE+2: vmap: the mapped axes must have the same size\n"
+  CHECK(text ==
+        "HERE+2: vmap: the mapped axes must have the same size\n"
         "  argument 0 .W: f32[3], axis 0, size 3\n"
         "  argument 0 .b: f32[3], axis 0, size 3\n"
         "  argument 1: f32[4], axis 0, size 4");
@@ -136,9 +151,11 @@ TEST_CASE("axes, shapes and dtypes out of range are refused with the operand") {
   text = message_of<ShapeError>([&] { reshape(x, {4, -1}); }, base);
   CHECK(text == "HERE+4: reshape: 6 elements do not fill the shape [4, -1]\n  operand: f32[2, 3]   (made at HERE+1)");
   text = message_of<ShapeError>([&] { x[2]; }, base);
-  CHECK(text == "HERE+6: index: index 2 is out of range for axis 0 of extent 2\n  operand: f32[2, 3]   (made at HERE+1)");
+  CHECK(text ==
+        "HERE+6: index: index 2 is out of range for axis 0 of extent 2\n  operand: f32[2, 3]   (made at HERE+1)");
   text = message_of<ShapeError>([&] { x(0, 3); }, base);
-  CHECK(text == "HERE+8: index: index 3 is out of range for axis 1 of extent 3\n  operand: f32[2, 3]   (made at HERE+1)");
+  CHECK(text ==
+        "HERE+8: index: index 3 is out of range for axis 1 of extent 3\n  operand: f32[2, 3]   (made at HERE+1)");
   text = message_of<TypeError>([&] { x & 1; }, base);
   CHECK(text == "HERE+10: and: takes bool or an integer, not f32\n  lhs: f32[2, 3]   (made at HERE+1)");
   text = message_of<TypeError>([&] { Array() + 1; }, base);
@@ -161,6 +178,8 @@ TEST_CASE("an impure function is rejected with the first operation that differs"
   int calls = 0;
   auto f = jit([&](Array x) { return ++calls % 2 ? sin(x) : cos(x); }, {.name = "f"});
   text = message_of<PurityError>([&] { f(1.0); }, base);
-  CHECK(text == "HERE+2: jit f: tracing it twice gave two programs; the first difference is sin at HERE+2. A traced function must depend "
-        "on its arguments alone, not on counters, clocks, host random numbers or other changing state");
+  CHECK(
+      text ==
+      "HERE+2: jit f: tracing it twice gave two programs; the first difference is sin at HERE+2. A traced function must depend "
+      "on its arguments alone, not on counters, clocks, host random numbers or other changing state");
 }

@@ -29,8 +29,13 @@ class Generator {
   }
 
  private:
-  std::int64_t pick(std::int64_t low, std::int64_t high) { return low + static_cast<std::int64_t>(random_() % static_cast<std::uint32_t>(high - low + 1)); }
-  Value any() { return values_[pick(std::max<std::int64_t>(0, static_cast<std::int64_t>(values_.size()) - 8), static_cast<std::int64_t>(values_.size()) - 1)]; }
+  std::int64_t pick(std::int64_t low, std::int64_t high) {
+    return low + static_cast<std::int64_t>(random_() % static_cast<std::uint32_t>(high - low + 1));
+  }
+  Value any() {
+    return values_[pick(std::max<std::int64_t>(0, static_cast<std::int64_t>(values_.size()) - 8),
+                        static_cast<std::int64_t>(values_.size()) - 1)];
+  }
 
   Value of_shape(const Shape& s) {
     for (int tries = 0; tries < 20; ++tries)
@@ -51,7 +56,8 @@ class Generator {
       }
       case 4: return reduced(b, x);
       case 5: return widened(b, x);
-      case 6: return x.rank() == 2 ? b.emit(ops::transpose, {x}, ops::Transpose{.perm = {1, 0}}) : b.emit(ops::neg, {x});
+      case 6:
+        return x.rank() == 2 ? b.emit(ops::transpose, {x}, ops::Transpose{.perm = {1, 0}}) : b.emit(ops::neg, {x});
       case 7: return sliced(b, x);
       case 8: return padded(b, x);
       default: {
@@ -78,14 +84,18 @@ class Generator {
 
   Value widened(Builder& b, Value x) {
     if (x.rank() == 0) return b.emit(ops::broadcast, {x}, ops::Broadcast{.shape = shapes_[0], .dims = {}});
-    if (x.rank() == 1 && x.dims() == shapes_[1]) return b.emit(ops::broadcast, {x}, ops::Broadcast{.shape = shapes_[0], .dims = {1}});
-    if (x.rank() == 1 && x.dims() == shapes_[2]) return b.emit(ops::broadcast, {x}, ops::Broadcast{.shape = shapes_[0], .dims = {0}});
+    if (x.rank() == 1 && x.dims() == shapes_[1])
+      return b.emit(ops::broadcast, {x}, ops::Broadcast{.shape = shapes_[0], .dims = {1}});
+    if (x.rank() == 1 && x.dims() == shapes_[2])
+      return b.emit(ops::broadcast, {x}, ops::Broadcast{.shape = shapes_[0], .dims = {0}});
     return b.emit(ops::reshape, {x}, ops::Reshape{.shape = {x.type().num_elements()}});
   }
 
   Value sliced(Builder& b, Value x) {
     if (x.rank() == 0 || x.dims()[0] < 2) return b.emit(ops::floor, {x});
-    ops::Slice s{.start = std::vector<std::int64_t>(x.rank(), 0), .limit = x.dims(), .stride = std::vector<std::int64_t>(x.rank(), 1)};
+    ops::Slice s{.start = std::vector<std::int64_t>(x.rank(), 0),
+                 .limit = x.dims(),
+                 .stride = std::vector<std::int64_t>(x.rank(), 1)};
     s.start[0] = 1;
     s.stride[0] = pick(1, 2);
     return b.emit(ops::slice, {x}, s);
@@ -134,7 +144,8 @@ void check_programs(std::uint32_t from, std::uint32_t count, int size) {
     const Literals inputs = random_inputs(*f, seed);
     const Literals want = one_by_one(*f, inputs), got = tests::run(f, inputs, runtime::Tier::compiled);
     for (std::size_t j = 0; j < got.size(); ++j) {
-      CHECK_MESSAGE(tests::same_bits(got[j], want[j]), "result ", j, " of\n", print(f), "\nplanned as\n", print(passes::run_pipeline(f).function));
+      CHECK_MESSAGE(tests::same_bits(got[j], want[j]), "result ", j, " of\n", print(f), "\nplanned as\n",
+                    print(passes::run_pipeline(f).function));
     }
   }
 }

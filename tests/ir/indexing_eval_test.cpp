@@ -61,7 +61,8 @@ TEST_CASE("the reverse gradient of clip stays 1 when batched") {
   const FunctionRef f = function_of(ops::gather, {Type(f32, {1}), Type(i32, {1, 1})}, elements(OutOfBounds::clip));
   const passes::Vjp v = passes::vjp(f, {true, false});
   const passes::Batch forward = passes::batch(v.forward, {0, 0}, 2);
-  Literals residuals = eval(*forward.function, Literals{Literal(f32, {2, 1}, {1, 2}), Literal(i32, {2, 1, 1}, {1, -4})});
+  Literals residuals =
+      eval(*forward.function, Literals{Literal(f32, {2, 1}, {1, 2}), Literal(i32, {2, 1, 1}, {1, -4})});
   std::vector<int> dims(forward.out_dims.begin() + 1, forward.out_dims.end());
   residuals.erase(residuals.begin());
   residuals.push_back(Literal(f32, {2, 1}, {1, 1}));
@@ -73,15 +74,16 @@ TEST_CASE("the reverse gradient of clip stays 1 when batched") {
 TEST_CASE("dynamic slices wrap a negative start once and never leave the array") {
   const Literal x(i32, {5}, {0, 1, 2, 3, 4});
   const auto slice = [&](double start) {
-    return run(ops::dynamic_slice, {x, Literal(i32, {1}, {start})}, ops::DynamicSlice{.dims = {0}, .sizes = {2}, .index_dim = {0}});
+    return run(ops::dynamic_slice, {x, Literal(i32, {1}, {start})},
+               ops::DynamicSlice{.dims = {0}, .sizes = {2}, .index_dim = {0}});
   };
   CHECK(slice(1) == Numbers{1, 2});
   CHECK(slice(-4) == Numbers{1, 2});
   CHECK(slice(-1) == Numbers{3, 4});
   CHECK(slice(-9) == Numbers{0, 1});
   CHECK(slice(9) == Numbers{3, 4});
-  CHECK(run(ops::dynamic_slice, {x, Literal(u8, {1}, {255})}, ops::DynamicSlice{.dims = {0}, .sizes = {2}, .index_dim = {0}}) ==
-        Numbers{3, 4});
+  CHECK(run(ops::dynamic_slice, {x, Literal(u8, {1}, {255})},
+            ops::DynamicSlice{.dims = {0}, .sizes = {2}, .index_dim = {0}}) == Numbers{3, 4});
 }
 
 TEST_CASE("an update too far out lands at the last place it fits") {
@@ -123,7 +125,8 @@ TEST_CASE("the gradient of a segment product needs no division") {
   const auto grad = [&](const Numbers& x) {
     return gradients(ops::scatter, {ones, at({0, 0, 1}), Literal(f32, {3}, x)}, elements(Combines::mul))[1];
   };
-  CHECK(run(ops::scatter, {ones, at({0, 0, 1}), Literal(f32, {3}, {2, 3, 5})}, elements(Combines::mul)) == Numbers{6, 5});
+  CHECK(run(ops::scatter, {ones, at({0, 0, 1}), Literal(f32, {3}, {2, 3, 5})}, elements(Combines::mul)) ==
+        Numbers{6, 5});
   CHECK(grad({2, 3, 5}) == Numbers{3, 2, 1});
   CHECK(grad({0, 3, 5}) == Numbers{3, 0, 1});
   CHECK(grad({0, 0, 5}) == Numbers{0, 0, 1});
@@ -136,8 +139,9 @@ TEST_CASE("sort is stable, NaN comes last, -0 equals +0, and operands follow the
   CHECK(std::isnan(y[0].get(5)));
   CHECK_FALSE(std::signbit(y[0].get(1)));
   CHECK(std::signbit(y[0].get(2)));
-  const Literals two = run_all(ops::sort, {Literal(i8, {4}, {1, 0, 1, 0}), Literal(u64, {4}, {7, 9, 3, 9}), Literal(i32, {4}, {0, 1, 2, 3})},
-                               ops::Sort{.dim = {0}, .num_keys = 2});
+  const Literals two = run_all(
+      ops::sort, {Literal(i8, {4}, {1, 0, 1, 0}), Literal(u64, {4}, {7, 9, 3, 9}), Literal(i32, {4}, {0, 1, 2, 3})},
+      ops::Sort{.dim = {0}, .num_keys = 2});
   CHECK(numbers(two[2]) == Numbers{1, 3, 2, 0});
 }
 
@@ -155,7 +159,8 @@ TEST_CASE("the gradient of sort goes back to where each element came from") {
 
 TEST_CASE("indexing errors say which dim does not fit") {
   const Type x(f32, {3, 4}), indices(i32, {5, 1});
-  const ops::Gather rows{.offset_dims = {1}, .collapsed = {0}, .start_index_map = {0}, .index_dim = {1}, .slice_sizes = {1, 4}};
+  const ops::Gather rows{
+      .offset_dims = {1}, .collapsed = {0}, .start_index_map = {0}, .index_dim = {1}, .slice_sizes = {1, 4}};
   ops::Gather bad = rows;
   bad.slice_sizes = {1, 5};
   CHECK(error(ops::gather, {x, indices}, bad) == "slice size 5 does not fit dim 1 (4)");
@@ -168,9 +173,10 @@ TEST_CASE("indexing errors say which dim does not fit") {
   const ops::Scatter add{.update_window_dims = {1}, .inserted = {0}, .scatter_dims = {0}, .index_dim = {1}};
   CHECK(error(ops::scatter, {x, indices, Type(f32, {6, 4})}, add) == "updates (f32[6, 4]) must be f32[5, 4]");
   CHECK(error(ops::scatter, {x, indices, Type(f32, {5, 7})}, add) == "an update window of 7 does not fit dim 1 (4)");
-  CHECK(error(ops::dynamic_slice, {x, Type(i32, {1})}, ops::DynamicSlice{.dims = {1}, .sizes = {5}, .index_dim = {0}}) ==
-        "a slice of 5 does not fit dim 1 (4)");
-  CHECK(error(ops::dynamic_update_slice, {x, Type(f32, {2, 2}), Type(i32, {1})}, ops::DynamicUpdateSlice{.dims = {1}, .index_dim = {0}}) ==
+  CHECK(error(ops::dynamic_slice, {x, Type(i32, {1})},
+              ops::DynamicSlice{.dims = {1}, .sizes = {5}, .index_dim = {0}}) == "a slice of 5 does not fit dim 1 (4)");
+  CHECK(error(ops::dynamic_update_slice, {x, Type(f32, {2, 2}), Type(i32, {1})},
+              ops::DynamicUpdateSlice{.dims = {1}, .index_dim = {0}}) ==
         "update dim 0 (2) and operand dim 0 (3) must match");
   CHECK(error(ops::sort, {x, Type(f32, {4, 3})}, ops::Sort{.dim = {0}}) ==
         "operands 0 (f32[3, 4]) and 1 (f32[4, 3]) must have the same shape");

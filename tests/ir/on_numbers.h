@@ -15,7 +15,8 @@ using Numbers = std::vector<double>;
 
 inline Numbers numbers(const Literal& l) {
   Numbers v;
-  for (std::int64_t i = 0; i < l.size(); ++i) v.push_back(is_int(l.dtype()) ? static_cast<double>(l.get_int(i)) : l.get(i));
+  for (std::int64_t i = 0; i < l.size(); ++i)
+    v.push_back(is_int(l.dtype()) ? static_cast<double>(l.get_int(i)) : l.get(i));
   return v;
 }
 

@@ -80,7 +80,8 @@ TEST_CASE("a batch of keys gives what each key gives alone") {
 TEST_CASE("random_bits refuses keys and dtypes of the wrong type, and says so") {
   const auto error = [](Type key, ops::RandomBits attrs) {
     Builder b;
-    const auto r = b.try_emit(&ops::random_bits, {b.param(key)}, std::make_shared<const ops::RandomBits>(std::move(attrs)));
+    const auto r =
+        b.try_emit(&ops::random_bits, {b.param(key)}, std::make_shared<const ops::RandomBits>(std::move(attrs)));
     return std::string(r.status().message());
   };
   CHECK(error(Type(i32, {2}), {.shape = {3}}) == "key must be u32[.., 2], not i32[2]");

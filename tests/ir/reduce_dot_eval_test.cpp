@@ -80,15 +80,18 @@ TEST_CASE("dot: nothing to contract is 0, free and batch dims come out in order"
   CHECK(run(ops::dot, {a, b}, ops::Dot{.lhs = {0, 1}, .rhs = {1, 0}}) == Numbers{1 * 5 + 2 * 7 + 3 * 6 + 4 * 8});
   CHECK(run(ops::dot, {Literal(i8, {2}, {100, 100}), Literal(i8, {2}, {2, 2})}, ops::Dot{.lhs = {0}, .rhs = {0}}) ==
         Numbers{-112});
-  CHECK(run(ops::dot, {Literal(i8, {2}, {100, 100}), Literal(i8, {2}, {2, 2})}, ops::Dot{.lhs = {0}, .rhs = {0}, .dtype = i32}) ==
-        Numbers{400});
+  CHECK(run(ops::dot, {Literal(i8, {2}, {100, 100}), Literal(i8, {2}, {2, 2})},
+            ops::Dot{.lhs = {0}, .rhs = {0}, .dtype = i32}) == Numbers{400});
 }
 
 TEST_CASE("dot's errors name both sides") {
   const Type lhs(f32, {64, 784}), rhs(f32, {512, 10});
-  CHECK(error(ops::dot, {lhs, rhs}, ops::Dot{.lhs = {1}, .rhs = {0}}) == "lhs dim 1 (784) and rhs dim 0 (512) must match");
-  CHECK(error(ops::dot, {lhs, rhs}, ops::Dot{.lhs = {1}, .rhs = {}}) == "contracted dims lhs=[1] and rhs=[] must pair up");
-  CHECK(error(ops::dot, {lhs, rhs}, ops::Dot{.lhs = {2}, .rhs = {0}}) == "lhs dims [2] must lie in [0, 2), 2 is outside");
+  CHECK(error(ops::dot, {lhs, rhs}, ops::Dot{.lhs = {1}, .rhs = {0}}) ==
+        "lhs dim 1 (784) and rhs dim 0 (512) must match");
+  CHECK(error(ops::dot, {lhs, rhs}, ops::Dot{.lhs = {1}, .rhs = {}}) ==
+        "contracted dims lhs=[1] and rhs=[] must pair up");
+  CHECK(error(ops::dot, {lhs, rhs}, ops::Dot{.lhs = {2}, .rhs = {0}}) ==
+        "lhs dims [2] must lie in [0, 2), 2 is outside");
   CHECK(error(ops::dot, {lhs, lhs}, ops::Dot{.lhs = {0, 0}, .rhs = {0, 1}}) == "lhs dims [0, 0] must not repeat 0");
   CHECK(error(ops::dot, {lhs, Type(bf16, {784, 3})}, ops::Dot{.lhs = {1}, .rhs = {0}}) ==
         "lhs (f32[64, 784]) and rhs (bf16[784, 3]) must have the same dtype");

@@ -12,8 +12,8 @@ namespace {
 
 // The sentence, without place and source line, that refuses `statement` over %x: f32[2], %i: i32[] and %s: f32[3, 2].
 std::string refusal(const std::string& statement) {
-  const auto module = parse("func @f(%x: f32[2], %i: i32[], %s: f32[3, 2]) -> f32[2] {\n" + statement +
-                            "\nreturn %x\n}\n");
+  const auto module =
+      parse("func @f(%x: f32[2], %i: i32[], %s: f32[3, 2]) -> f32[2] {\n" + statement + "\nreturn %x\n}\n");
   if (module.ok()) return "parsed";
   std::string text(module.status().message());
   text = text.substr(0, text.find('\n'));

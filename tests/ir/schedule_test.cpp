@@ -41,9 +41,10 @@ TEST_CASE("a nest without a place is named") {
   CHECK(refusal("schedule=row", "f32[4]", "%r: f32[4] = neg %x", "f32[4]") == "schedule=row finds no nest of its kind");
   CHECK(refusal("schedule=sort", "f32[4, 5]", "%0: f32[4, 5] = sort %x {dim=[1]}\n%r: f32[4, 5] = sort %0 {dim=[0]}",
                 "f32[4, 5]") == "schedule=sort takes one nest, not 2");
-  CHECK(refusal("schedule=spiral", "f32[4]", "%r: f32[4] = neg %x", "f32[4]") ==
-        "attribute 'schedule' must be one of none, map, tile_transpose, row, reduce, update, sort, scatter, recurrence, "
-        "contract, host, not 'spiral'");
+  CHECK(
+      refusal("schedule=spiral", "f32[4]", "%r: f32[4] = neg %x", "f32[4]") ==
+      "attribute 'schedule' must be one of none, map, tile_transpose, row, reduce, update, sort, scatter, recurrence, "
+      "contract, host, not 'spiral'");
 }
 
 TEST_CASE("rows run over the same last dims and fit a thread") {

@@ -52,7 +52,8 @@ TEST_CASE("shapes too large to count are refused where they stand") {
   CHECK(body_error("  %0: f32[2] = iota {shape=[9223372036854775807, 3], dim=[0]}")
             .starts_with("2:16: iota: a result i32[9223372036854775807, 3] has too many elements\n"));
   CHECK(body_error("  %0: f32[2] = pad %x, 0.0:f32 {low=[9223372036854775807], high=[1], interior=[0]}")
-            .starts_with("2:16: pad: dim 0 of f32[2] cannot be padded by low 9223372036854775807, high 1 and interior 0\n"));
+            .starts_with(
+                "2:16: pad: dim 0 of f32[2] cannot be padded by low 9223372036854775807, high 1 and interior 0\n"));
 }
 
 TEST_CASE("a file name of any characters can be read back") {
@@ -68,28 +69,36 @@ TEST_CASE("a file name of any characters can be read back") {
 }
 
 TEST_CASE("unknown names are named") {
-  CHECK(body_error("  %0: f32[2] = explode %x") == "2:16: no op named 'explode'\n  %0: f32[2] = explode %x\n               ^");
+  CHECK(body_error("  %0: f32[2] = explode %x") ==
+        "2:16: no op named 'explode'\n  %0: f32[2] = explode %x\n               ^");
   CHECK(body_error("  %0: f32[2] = exp %y") == "2:20: %y is not defined\n  %0: f32[2] = exp %y\n                   ^");
   CHECK(body_error("  %0: f99[2] = exp %x") == "2:7: expected a dtype\n  %0: f99[2] = exp %x\n      ^");
   CHECK(body_error("  %0: f32[2] = reverse %x {dms=[0]}") ==
         "2:28: reverse: no attribute named 'dms'\n  %0: f32[2] = reverse %x {dms=[0]}\n                           ^");
-  CHECK(body_error("  %0: f32[2] = reverse %x {dims=0}") ==
-        "2:28: reverse: attribute 'dims' must be a list of integers, not '0'\n  %0: f32[2] = reverse %x {dims=0}\n                           ^");
+  CHECK(
+      body_error("  %0: f32[2] = reverse %x {dims=0}") ==
+      "2:28: reverse: attribute 'dims' must be a list of integers, not '0'\n  %0: f32[2] = reverse %x {dims=0}\n                           ^");
   CHECK(body_error("  %0: f32[2] = reduce %x {kind=mean}") ==
         "2:27: reduce: attribute 'kind' must be one of sum, prod, max, min, and, or, not 'mean'\n"
         "  %0: f32[2] = reduce %x {kind=mean}\n                          ^");
-  CHECK(body_error("  %0: f32[2] = exp %x {a=1}") == "2:23: exp has no attributes\n  %0: f32[2] = exp %x {a=1}\n                      ^");
-  CHECK(body_error("  %0: f32[2] = call @g %x") == "2:22: no function named @g\n  %0: f32[2] = call @g %x\n                     ^");
+  CHECK(body_error("  %0: f32[2] = exp %x {a=1}") ==
+        "2:23: exp has no attributes\n  %0: f32[2] = exp %x {a=1}\n                      ^");
+  CHECK(body_error("  %0: f32[2] = call @g %x") ==
+        "2:22: no function named @g\n  %0: f32[2] = call @g %x\n                     ^");
 }
 
 TEST_CASE("types and shapes that do not fit say both sides") {
-  CHECK(body_error("  %0: f32[3] = exp %x") == "2:16: exp: result is f32[2], not f32[3]\n  %0: f32[3] = exp %x\n               ^");
-  CHECK(body_error("  %0: f32[2] = add %x, %n") ==
-        "2:16: add: operands 0 (f32[2]) and 1 (i32[3]) must have the same dtype\n  %0: f32[2] = add %x, %n\n               ^");
+  CHECK(body_error("  %0: f32[3] = exp %x") ==
+        "2:16: exp: result is f32[2], not f32[3]\n  %0: f32[3] = exp %x\n               ^");
+  CHECK(
+      body_error("  %0: f32[2] = add %x, %n") ==
+      "2:16: add: operands 0 (f32[2]) and 1 (i32[3]) must have the same dtype\n  %0: f32[2] = add %x, %n\n               ^");
   CHECK(body_error("  %0: i32[3] = exp %n") ==
         "2:16: exp: operand 0 (i32[3]) must be floating point\n  %0: i32[3] = exp %n\n               ^");
-  CHECK(body_error("  %0: f32[2] = exp %x, %x") == "2:16: exp: takes 1 operand, not 2\n  %0: f32[2] = exp %x, %x\n               ^");
-  CHECK(body_error("  %0: f32[2] = exp %x\n  %0: f32[2] = sin %x") == "3:16: %0 is defined twice\n  %0: f32[2] = sin %x\n               ^");
+  CHECK(body_error("  %0: f32[2] = exp %x, %x") ==
+        "2:16: exp: takes 1 operand, not 2\n  %0: f32[2] = exp %x, %x\n               ^");
+  CHECK(body_error("  %0: f32[2] = exp %x\n  %0: f32[2] = sin %x") ==
+        "3:16: %0 is defined twice\n  %0: f32[2] = sin %x\n               ^");
   CHECK(error_of("func @f(%x: f32[2]) -> f32[3] {\n  return %x\n}") ==
         "1:31: @f returns f32[2], not f32[3]\nfunc @f(%x: f32[2]) -> f32[3] {\n                              ^");
 }
@@ -118,7 +127,8 @@ TEST_CASE("the verifier names the function, the fault and the equation") {
   const FunctionRef f = outer.finish({y});
   CHECK(verify(*f).ok());
   const FunctionRef orphan = f->with_params(std::vector<int>{});
-  CHECK(std::string(verify(*orphan).message()) == "@outer: an operand is not defined before its use in this function\n  in: %v1: f32[2] = exp %x");
+  CHECK(std::string(verify(*orphan).message()) ==
+        "@outer: an operand is not defined before its use in this function\n  in: %v1: f32[2] = exp %x");
 }
 
 TEST_CASE("equal programs have equal canonical text, whatever their names and lines") {

@@ -20,9 +20,12 @@ const std::vector<Axis> kAxes = {{"unit", 10}, {"i", 20}, {"j", 30}};
 
 /// out[u, i, j] = x[u, i] * y[j] + 2 for j even, with what is pure made forwards or backwards.
 Kernel nest(bool is_backwards) {
-  Kernel k{.name = "nest", .params = {{DType::f32, 200, Param::Access::read}, {DType::f32, 30, Param::Access::read},
-                                      {DType::f32, 6000, Param::Access::write}},
-           .phases = {}, .contract = {}};
+  Kernel k{.name = "nest",
+           .params = {{DType::f32, 200, Param::Access::read},
+                      {DType::f32, 30, Param::Access::read},
+                      {DType::f32, 6000, Param::Access::write}},
+           .phases = {},
+           .contract = {}};
   PhaseBuilder b(k.params, 10);
   IndexPool& pool = b.indices();
   const AxisId i = b.begin_for("i", 20, LoopKind::serial), j = b.begin_for("j", 30, LoopKind::vector);

@@ -41,8 +41,8 @@ class GroupMaker {
   /// Puts operand dim d at result dim to[d].
   int broadcast(int operand, const std::vector<int>& to, const Shape& dims) {
     const std::size_t rank = group.dims(operand).size();
-    return node(ir::lowering::View{to, std::vector<std::int64_t>(rank, 1), std::vector<std::int64_t>(rank, 0)}, {operand},
-                group.dtype(operand), dims);
+    return node(ir::lowering::View{to, std::vector<std::int64_t>(rank, 1), std::vector<std::int64_t>(rank, 0)},
+                {operand}, group.dtype(operand), dims);
   }
 
  private:
@@ -67,7 +67,8 @@ inline ir::ops::Kernel plan_for(const Group& g) {
   if (reductions.empty()) return plan;
   bool is_row = true;
   for (const auto& [dims, over] : reductions) {
-    is_row &= dims == reductions[0].first && over == reductions[0].second && reduced_count(dims, over) <= ir::kLongestRow;
+    is_row &=
+        dims == reductions[0].first && over == reductions[0].second && reduced_count(dims, over) <= ir::kLongestRow;
     for (std::int64_t i = 0; i < std::ssize(over); ++i) is_row &= over[i] == std::ssize(dims) - std::ssize(over) + i;
   }
   plan.schedule = is_row ? ir::Schedule::row : ir::Schedule::reduce;

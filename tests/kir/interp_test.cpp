@@ -149,14 +149,17 @@ TEST_CASE("the interpreter's fast loops equal the definition of each op") {
       const bool is_bool_op = (op >= ScalarOp::and_ && op <= ScalarOp::not_) || op == ScalarOp::select;
       const bool is_common = op == ScalarOp::add || op == ScalarOp::sub || op == ScalarOp::mul ||
                              (op >= ScalarOp::eq && op <= ScalarOp::ge) || op == ScalarOp::select;
-      if (is_bool(t) ? !is_bool_op : is_float(t) ? !(is_common || is_float_op || op == ScalarOp::div)
-                                                 : !(is_common || (is_bool_op && op != ScalarOp::not_))) {
+      if (is_bool(t)    ? !is_bool_op
+          : is_float(t) ? !(is_common || is_float_op || op == ScalarOp::div)
+                        : !(is_common || (is_bool_op && op != ScalarOp::not_))) {
         continue;
       }
       std::uint64_t in[3][kLanes], got[kLanes];
       for (auto& lanes : in) {
         for (std::uint64_t& b : lanes) {
-          b = is_bool(t) ? random() % 2 : random() % 2 ? ir::to_bits(t, special[random() % 10]) : ir::to_bits(t, double(random() % 1000) - 500);
+          b = is_bool(t)     ? random() % 2
+              : random() % 2 ? ir::to_bits(t, special[random() % 10])
+                             : ir::to_bits(t, double(random() % 1000) - 500);
         }
       }
       if (op == ScalarOp::select) {
@@ -168,7 +171,8 @@ TEST_CASE("the interpreter's fast loops equal the definition of each op") {
       for (int l = 0; l < kLanes; ++l) {
         const std::uint64_t args[3] = {in[0][l], in[1][l], in[2][l]};
         const std::uint64_t want = ir::eval_op(op, t, out, args);
-        const bool both_nan = is_float(out) && std::isnan(ir::from_bits(out, want)) && std::isnan(ir::from_bits(out, got[l]));
+        const bool both_nan =
+            is_float(out) && std::isnan(ir::from_bits(out, want)) && std::isnan(ir::from_bits(out, got[l]));
         bad += got[l] != want && !both_nan;
       }
     }

@@ -1,7 +1,5 @@
 // Templates on hand-made groups: what a fused kernel computes must equal, to the bit, what its nodes compute one kernel
 // at a time, compiled and interpreted, and for a few shapes what the definition says.
-#include "codegen/kir/templates/template.h"
-
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -10,6 +8,7 @@
 
 #include "codegen/kir/interp.h"
 #include "codegen/kir/print.h"
+#include "codegen/kir/templates/template.h"
 #include "codegen/kir/verify.h"
 #include "ir/literal.h"
 #include "tests/kir/group_maker.h"
@@ -33,7 +32,8 @@ Literal random_literal(ir::Type type, unsigned seed) {
 
 Literals random_inputs(const Group& g) {
   Literals inputs;
-  for (int i = 0; i < g.num_inputs; ++i) inputs.push_back(random_literal(g.nodes[i].type, static_cast<unsigned>(i) + 1));
+  for (int i = 0; i < g.num_inputs; ++i)
+    inputs.push_back(random_literal(g.nodes[i].type, static_cast<unsigned>(i) + 1));
   return inputs;
 }
 
@@ -133,10 +133,13 @@ void check_sum(const Shape& dims, const std::vector<std::int64_t>& over) {
     for (std::size_t d = 0; d < dims.size(); ++d) {
       if (std::find(over.begin(), over.end(), static_cast<std::int64_t>(d)) == over.end()) kept.push_back(at[d]);
     }
-    if (inputs[0].size() > 0) rows[static_cast<std::size_t>(ir::flatten(kept, strides))].push_back(static_cast<float>(inputs[0].get(position++)));
+    if (inputs[0].size() > 0)
+      rows[static_cast<std::size_t>(ir::flatten(kept, strides))].push_back(
+          static_cast<float>(inputs[0].get(position++)));
   } while (inputs[0].size() > 0 && ir::next_index(at, dims));
   std::size_t bad = 0;
-  for (std::size_t i = 0; i < rows.size(); ++i) bad += static_cast<float>(got.get(static_cast<std::int64_t>(i))) != ordered_sum(rows[i]);
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    bad += static_cast<float>(got.get(static_cast<std::int64_t>(i))) != ordered_sum(rows[i]);
   CHECK(bad == 0);
 }
 
@@ -166,7 +169,8 @@ TEST_CASE("softmax in one row kernel equals softmax op by op") {
     check_fusion_keeps_bits(softmax({6, 200}, t));
     check_fusion_keeps_bits(softmax({2, 3, 17}, t));
   }
-  CHECK(build_kernel(softmax({6, 200}, DType::f32), {.name = "softmax", .schedule = ir::Schedule::row}).phases.size() == 1);
+  CHECK(build_kernel(softmax({6, 200}, DType::f32), {.name = "softmax", .schedule = ir::Schedule::row}).phases.size() ==
+        1);
   const Group large = softmax({600, 2000}, DType::f32);
   CHECK(build_kernel(large, {.name = "softmax", .schedule = ir::Schedule::row}).phases[0].axes[0].extent > 1);
 }
@@ -198,9 +202,7 @@ TEST_CASE("a plan that does not fit its group is refused") {
   const auto refusal = [](const Group& g, ir::Schedule schedule) -> std::string {
     try {
       build_kernel(g, {.name = "k", .schedule = schedule});
-    } catch (const ir::InternalError& e) {
-      return e.what();
-    }
+    } catch (const ir::InternalError& e) { return e.what(); }
     return "built";
   };
   const auto is_refused = [&](const Group& g, ir::Schedule schedule, const std::string& why) {
@@ -235,7 +237,8 @@ TEST_CASE("padding, concatenation and reshape fuse into a map that reads nothing
 TEST_CASE("argmax lets NaN win and takes the lowest index on ties") {
   GroupMaker m;
   const int x = m.input(DType::f32, {3, 100});
-  m.group.results = {m.node(low::ArgReduce{true, 1}, {x}, DType::i32, {3}), m.node(low::ArgReduce{false, 0}, {x}, DType::i64, {100})};
+  m.group.results = {m.node(low::ArgReduce{true, 1}, {x}, DType::i32, {3}),
+                     m.node(low::ArgReduce{false, 0}, {x}, DType::i64, {100})};
   Literal in(ir::Type(DType::f32, {3, 100}));
   in.set(7, 2), in.set(70, 2);
   in.set(105, 9), in.set(150, NAN), in.set(190, NAN);
@@ -260,7 +263,8 @@ TEST_CASE("sort is stable, puts NaN last and moves all operands with the key") {
   m.group.results = {sorted, order};
   Literal in(ir::Type(DType::f32, dims));
   std::mt19937 random(5);
-  for (int i = 0; i < 111; ++i) in.set(i, i % 11 == 3 ? NAN : i % 7 == 0 ? -0.0 : static_cast<double>(random() % 6) - 2);
+  for (int i = 0; i < 111; ++i)
+    in.set(i, i % 11 == 3 ? NAN : i % 7 == 0 ? -0.0 : static_cast<double>(random() % 6) - 2);
   const Literals out = run(m.group, {in});
   for (int r = 0; r < 3; ++r) {
     for (int i = 0; i < 37; ++i) {
@@ -278,7 +282,8 @@ TEST_CASE("sort is stable, puts NaN last and moves all operands with the key") {
 TEST_CASE("scatter adds repeated rows in update order and drops what is out of range") {
   GroupMaker m;
   const int x = m.input(DType::f32, {5, 70}), indices = m.input(DType::i32, {40, 1}), u = m.input(DType::f32, {40, 70});
-  m.group.results = {m.node(low::Scatter{low::Scatter::Combine::add, {1}, {0}, {0}, {}, {}, 1}, {x, indices, u}, DType::f32, {5, 70})};
+  m.group.results = {
+      m.node(low::Scatter{low::Scatter::Combine::add, {1}, {0}, {0}, {}, {}, 1}, {x, indices, u}, DType::f32, {5, 70})};
   Literals in = random_inputs(m.group);
   for (int i = 0; i < 40; ++i) in[1].set_int(i, i % 7 - 1);
   const Literal out = run(m.group, in)[0];
@@ -287,7 +292,8 @@ TEST_CASE("scatter adds repeated rows in update order and drops what is out of r
   for (int i = 0; i < 40; ++i) {
     const int to = i % 7 - 1;
     if (to < 0 || to >= 5) continue;
-    for (int c = 0; c < 70; ++c) want[static_cast<std::size_t>(to * 70 + c)] += static_cast<float>(in[2].get(i * 70 + c));
+    for (int c = 0; c < 70; ++c)
+      want[static_cast<std::size_t>(to * 70 + c)] += static_cast<float>(in[2].get(i * 70 + c));
   }
   for (int i = 0; i < 350; ++i) REQUIRE(static_cast<float>(out.get(i)) == want[static_cast<std::size_t>(i)]);
 }

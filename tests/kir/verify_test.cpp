@@ -106,6 +106,7 @@ TEST_CASE("a reduction of lanes combines whole lane locals outside vector loops"
   CHECK(error_of([](Phase& p) { p.body.push_back(LaneReduce{{0}, {}, {4}}); }) == "lane_reduce of unequal lists");
   CHECK(error_of([](Phase& p) { p.body.push_back(LaneReduce{{1}, {sum_of_two()}, {4}}); }) ==
         "lane_reduce of scalar local l1");
-  CHECK(error_of([](Phase& p) { p.body.push_back(LaneReduce{{0}, {ir::scalar_primitive(ScalarOp::neg, DType::f32)}, {4}}); }) ==
-        "lane_reduce combines another number of parts");
+  CHECK(error_of([](Phase& p) {
+          p.body.push_back(LaneReduce{{0}, {ir::scalar_primitive(ScalarOp::neg, DType::f32)}, {4}});
+        }) == "lane_reduce combines another number of parts");
 }

@@ -54,7 +54,8 @@ TEST_CASE("sums, transposes, outer products and scalars") {
 TEST_CASE("many operands are multiplied two by two") {
   const Array a = counted({2, 3}), b = counted({3, 4}), c = counted({4, 5});
   CHECK(all_equal(einsum("ij,jk,kl->il", {a, b, c}), matmul(matmul(a, b), c)));
-  CHECK(all_equal(einsum("i,i,i->i", {counted({3}), counted({3}), counted({3})}), counted({3}) * counted({3}) * counted({3})));
+  CHECK(all_equal(einsum("i,i,i->i", {counted({3}), counted({3}), counted({3})}),
+                  counted({3}) * counted({3}) * counted({3})));
   CHECK(einsum("i,j,k->", {counted({3}), counted({4}), counted({2})}).item<double>() == 18);
   CHECK(all_equal(einsum("ij->ji", std::vector{a}), transpose(a)));
 }
@@ -62,7 +63,8 @@ TEST_CASE("many operands are multiplied two by two") {
 TEST_CASE("einsum differentiates and maps") {
   const Array a = counted({3, 3});
   CHECK(all_equal(grad([](Array x) { return einsum("ii", x); })(a), eye(3, f64)));
-  CHECK(all_equal(vmap([](Array x) { return einsum("ii->i", x); })(counted({2, 3, 3})), einsum("bii->bi", counted({2, 3, 3}))));
+  CHECK(all_equal(vmap([](Array x) { return einsum("ii->i", x); })(counted({2, 3, 3})),
+                  einsum("bii->bi", counted({2, 3, 3}))));
   CHECK(all_equal(jit([](Array x) { return einsum("ij,kj->ik", x, x); })(a), matmul(a, transpose(a))));
 }
 

@@ -1,5 +1,5 @@
-// Linear algebra through the API: identities that define the results, derivatives to second order against differences, vmap
-// and batches, and the special points.
+// Linear algebra through the API: identities that define the results, derivatives to second order against differences,
+// vmap and batches, and the special points.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -35,9 +35,10 @@ void check_gradient(F f, const Array& x, double tolerance) {
     V step(static_cast<std::size_t>(x.size()), 0.0);
     step[i] = h;
     const Array d = reshape(array(step, {}, f64), x.shape());
-    const double difference = (compiled(x + d).template item<double>() - compiled(x - d).template item<double>()) / (2 * h);
-    CHECK_MESSAGE(std::abs(gradient[i] - difference) <= tolerance * (1 + std::abs(difference)), "element ", i, ": ", gradient[i],
-                  " for ", difference);
+    const double difference =
+        (compiled(x + d).template item<double>() - compiled(x - d).template item<double>()) / (2 * h);
+    CHECK_MESSAGE(std::abs(gradient[i] - difference) <= tolerance * (1 + std::abs(difference)), "element ", i, ": ",
+                  gradient[i], " for ", difference);
   }
 }
 
@@ -69,7 +70,8 @@ TEST_CASE("the gradient of cholesky is symmetric") {
 TEST_CASE("triangular_solve reads one triangle, transposed or not") {
   const Array a = random_matrix(4, {3, 3}) + 3 * eye(3, f64), b = random_matrix(5, {3, 2});
   CHECK(distance(matmul(tril(a), linalg::triangular_solve(a, b)), b) < 1e-12);
-  CHECK(distance(matmul(transpose(triu(a)), linalg::triangular_solve(a, b, {.lower = false, .transposed = true})), b) < 1e-12);
+  CHECK(distance(matmul(transpose(triu(a)), linalg::triangular_solve(a, b, {.lower = false, .transposed = true})), b) <
+        1e-12);
   CHECK(linalg::triangular_solve(a, array({1.0, 2.0, 3.0}, f64)).shape() == Shape{3});
   check_derivatives([=](Array x) { return linalg::triangular_solve(x, b); }, a);
 }

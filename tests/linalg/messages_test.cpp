@@ -16,14 +16,18 @@ TEST_CASE("a matrix that is not square is refused with its extents") {
 }
 
 TEST_CASE("a right-hand side that does not fit is refused with both shapes") {
-  CHECK(message_of<ShapeError>([] { linalg::solve(zeros({3, 3}), zeros({2})); }) ==
-        "HERE: solve: a matrix of 3 rows and a right-hand side of 2\n  matrix: f32[3, 3]   (made at HERE)\n  right-hand side: f32[2]   (made at HERE)");
-  CHECK(message_of<ShapeError>([] { linalg::solve(zeros({2, 3, 3}), zeros({4, 3, 1})); }) ==
-        "HERE: solve: batch dims [2] and [4] cannot be broadcast together\n  matrix: f32[2, 3, 3]   (made at HERE)\n  right-hand side: f32[4, 3, 1]   (made at HERE)");
-  CHECK(message_of<ShapeError>([] { linalg::lstsq(zeros({3, 2}), zeros({2})); }) ==
-        "HERE: lstsq: a matrix of 3 rows and a right-hand side of 2\n  matrix: f32[3, 2]   (made at HERE)\n  right-hand side: f32[2]   (made at HERE)");
-  CHECK(message_of<ShapeError>([] { linalg::triangular_solve(zeros({3, 3}), full({}, 1.0f)); }) ==
-        "HERE: triangular_solve: the right-hand side must be a vector or matrices\n  matrix: f32[3, 3]   (made at HERE)\n  right-hand side: f32[]   (made at HERE)");
+  CHECK(
+      message_of<ShapeError>([] { linalg::solve(zeros({3, 3}), zeros({2})); }) ==
+      "HERE: solve: a matrix of 3 rows and a right-hand side of 2\n  matrix: f32[3, 3]   (made at HERE)\n  right-hand side: f32[2]   (made at HERE)");
+  CHECK(
+      message_of<ShapeError>([] { linalg::solve(zeros({2, 3, 3}), zeros({4, 3, 1})); }) ==
+      "HERE: solve: batch dims [2] and [4] cannot be broadcast together\n  matrix: f32[2, 3, 3]   (made at HERE)\n  right-hand side: f32[4, 3, 1]   (made at HERE)");
+  CHECK(
+      message_of<ShapeError>([] { linalg::lstsq(zeros({3, 2}), zeros({2})); }) ==
+      "HERE: lstsq: a matrix of 3 rows and a right-hand side of 2\n  matrix: f32[3, 2]   (made at HERE)\n  right-hand side: f32[2]   (made at HERE)");
+  CHECK(
+      message_of<ShapeError>([] { linalg::triangular_solve(zeros({3, 3}), full({}, 1.0f)); }) ==
+      "HERE: triangular_solve: the right-hand side must be a vector or matrices\n  matrix: f32[3, 3]   (made at HERE)\n  right-hand side: f32[]   (made at HERE)");
 }
 
 TEST_CASE("half precision is refused, and integers are not") {

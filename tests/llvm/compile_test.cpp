@@ -81,7 +81,9 @@ TEST_CASE("a damaged object is refused, not run") {
   const CompileUnit units[] = {{&kernel, "k"}};
   auto object = compile_cpu(units, host_cpu_target());
   REQUIRE(object.ok());
-  const auto message = [](std::span<const std::byte> bytes) { return std::string(NativeCode::load(bytes).status().message()); };
+  const auto message = [](std::span<const std::byte> bytes) {
+    return std::string(NativeCode::load(bytes).status().message());
+  };
   CHECK(message({}) == "native object: no ELF file");
   CHECK(message(std::span(*object).first(10)) == "native object: no ELF file");
   CHECK(message(std::span(*object).first(64)) == "native object: section table is cut off");

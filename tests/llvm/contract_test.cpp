@@ -1,11 +1,12 @@
 // Compiled contractions against the reference loops to the bit: any layout, any dtype, ragged and empty sizes, and the
 // same bits however the units are shared out.
+#include "codegen/contract.h"
+
 #include <algorithm>
 #include <cstring>
 #include <numeric>
 #include <random>
 
-#include "codegen/contract.h"
 #include "codegen/kir/interp.h"
 #include "tests/llvm/compiled.h"
 
@@ -19,10 +20,13 @@ std::int64_t size_of(const Contract::Dims& d) {
   return std::accumulate(d.extents.begin(), d.extents.end(), std::int64_t{1}, std::multiplies<>());
 }
 
-struct DimRef { Contract::Dims* dims; std::size_t i; };
+struct DimRef {
+  Contract::Dims* dims;
+  std::size_t i;
+};
 
 // Lays the dims out in the given order, outermost first; returns the elements they span.
-std::int64_t lay_out(const std::vector<DimRef>& order, Strides Contract::Dims::*strides) {
+std::int64_t lay_out(const std::vector<DimRef>& order, Strides Contract::Dims::* strides) {
   std::int64_t stride = 1;
   for (auto it = order.rbegin(); it != order.rend(); ++it) {
     (it->dims->*strides)[it->i] = stride;
@@ -47,7 +51,7 @@ Problem problem(Strides batch, Strides m, Strides n, Strides k, DType in, DType 
     dims->extents = *extents;
     dims->lhs_strides = dims->rhs_strides = dims->out_strides = Strides(extents->size(), 0);
   }
-  auto count = [&](std::initializer_list<Contract::Dims*> lists, Strides Contract::Dims::*strides) {
+  auto count = [&](std::initializer_list<Contract::Dims*> lists, Strides Contract::Dims::* strides) {
     std::vector<DimRef> order;
     for (Contract::Dims* dims : lists) {
       for (std::size_t i = 0; i < dims->extents.size(); ++i) order.push_back({dims, i});
@@ -78,7 +82,9 @@ std::string describe(const Problem& p, const CpuTarget& target) {
   return std::string(name(p.contract.lhs)) + " -> " + std::string(name(p.contract.out)) + " b" +
          std::to_string(size_of(p.contract.batch)) + " m" + std::to_string(plan.rows) + " n" +
          std::to_string(plan.columns) + " k" + std::to_string(plan.terms) +
-         (plan.is_direct ? " direct" : plan.shares_packing ? " packed once" : " packed") +
+         (plan.is_direct        ? " direct"
+          : plan.shares_packing ? " packed once"
+                                : " packed") +
          (plan.is_swapped ? " swapped" : "") + " on " + target.cpu;
 }
 
@@ -121,11 +127,9 @@ TEST_CASE("compiled matrix products equal the reference to the bit, whatever the
   std::mt19937 random(1);
   for (const CpuTarget& target : runnable_targets()) {
     static constexpr std::array<std::int64_t, 3> kSizes[] = {
-        {1, 1, 1},    {1, 300, 40}, {3, 33, 7}, {8, 100, 65}, {13, 10, 5}, {16, 64, 100}, {17, 16, 9}, {50, 70, 30},
-        {64, 64, 64}, {0, 5, 3},    {5, 0, 3},  {4, 5, 0},    {40, 1, 50}, {1, 1, 200}};
-    for (auto [m, n, k] : kSizes) {
-      check(problem({}, {m}, {n}, {k}, f32, f32), target, random);
-    }
+        {1, 1, 1},    {1, 300, 40}, {3, 33, 7}, {8, 100, 65}, {13, 10, 5}, {16, 64, 100}, {17, 16, 9},
+        {50, 70, 30}, {64, 64, 64}, {0, 5, 3},  {5, 0, 3},    {4, 5, 0},   {40, 1, 50},   {1, 1, 200}};
+    for (auto [m, n, k] : kSizes) { check(problem({}, {m}, {n}, {k}, f32, f32), target, random); }
   }
 }
 
@@ -161,14 +165,20 @@ TEST_CASE("compiled contractions read and write any layout and dtype") {
   }
 }
 
-struct Images { std::int64_t count, extent, channels, window, stride, outputs; };
+struct Images {
+  std::int64_t count, extent, channels, window, stride, outputs;
+};
 
 // Windows of square images times a kernel, channels last; or, with `is_gradient`, the same windows times the results.
 Problem sliding(const Images& s, bool is_gradient, DType in, DType out) {
   const std::int64_t e = (s.extent - s.window) / s.stride + 1, row = s.extent * s.channels;
-  Contract::Dims places{.extents = {s.count, e, e}, .lhs_strides = {s.extent * row, s.stride * row, s.stride * s.channels},
-                        .rhs_strides = {}, .out_strides = {}};
-  Contract::Dims taps{.extents = {s.window, s.window, s.channels}, .lhs_strides = {row, s.channels, 1}, .rhs_strides = {},
+  Contract::Dims places{.extents = {s.count, e, e},
+                        .lhs_strides = {s.extent * row, s.stride * row, s.stride * s.channels},
+                        .rhs_strides = {},
+                        .out_strides = {}};
+  Contract::Dims taps{.extents = {s.window, s.window, s.channels},
+                      .lhs_strides = {row, s.channels, 1},
+                      .rhs_strides = {},
                       .out_strides = {}};
   Problem p;
   Contract& c = p.contract;
@@ -193,14 +203,20 @@ TEST_CASE("compiled contractions of sliding windows equal the reference to the b
   std::mt19937 random(4);
   for (const CpuTarget& target : runnable_targets()) {
     if (!target.has_fma) continue;
-    for (const Images& images : {Images{2, 8, 3, 3, 1, 5}, {1, 9, 4, 3, 2, 40}, {3, 7, 1, 2, 1, 70}, {1, 20, 2, 5, 3, 17},
-                                 {2, 33, 1, 4, 1, 3}, {0, 8, 3, 3, 1, 5}, {2, 8, 0, 3, 1, 5}}) {
+    for (const Images& images : {Images{2, 8, 3, 3, 1, 5},
+                                 {1, 9, 4, 3, 2, 40},
+                                 {3, 7, 1, 2, 1, 70},
+                                 {1, 20, 2, 5, 3, 17},
+                                 {2, 33, 1, 4, 1, 3},
+                                 {0, 8, 3, 3, 1, 5},
+                                 {2, 8, 0, 3, 1, 5}}) {
       for (const bool is_gradient : {false, true}) {
         check(sliding(images, is_gradient, f32, f32), target, random);
         check(sliding(images, is_gradient, bf16, bf16), target, random);
       }
     }
-    check(sliding({50, 15, 4, 2, 1, 3}, true, f32, f32), target, random);   // so many terms that sums go on block by block
+    check(sliding({50, 15, 4, 2, 1, 3}, true, f32, f32), target,
+          random);   // so many terms that sums go on block by block
     check(sliding({50, 15, 4, 2, 1, 3}, true, f16, f16), target, random);   // ... where the result can hold them
     check(sliding({2, 9, 3, 3, 1, 20}, false, i32, i32), target, random);
     check(sliding({1, 9, 3, 3, 1, 20}, false, f64, f64), target, random);

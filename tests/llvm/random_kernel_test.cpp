@@ -49,13 +49,14 @@ class Generator {
   }
 
  private:
-  static inline const std::vector<DType> kStored = {bool_, i8,  i16, i32, i64,  u8, u16,
-                                                    u32,   u64, f16, f32, bf16, f64};
+  static inline const std::vector<DType> kStored = {bool_, i8, i16, i32, i64, u8, u16, u32, u64, f16, f32, bf16, f64};
   static inline const std::vector<DType> kComputed = {bool_, i8, i32, i64, u16, u32, u64, f32, f32, f32, f64};
 
   std::int64_t below(std::int64_t limit) { return static_cast<std::int64_t>(random_() % static_cast<unsigned>(limit)); }
   template <typename T>
-  T pick(const std::vector<T>& from) { return from[below(std::ssize(from))]; }
+  T pick(const std::vector<T>& from) {
+    return from[below(std::ssize(from))];
+  }
 
   // Units write rows of `row_` elements of each output, so that they never meet.
   void add_phase(kir::Kernel& kernel, int first_output) {

@@ -13,21 +13,43 @@ using ir::ScalarOp;
 using Bits = std::uint64_t;
 
 const std::vector<DType> kComputed = {bool_, i8, i16, i32, i64, u8, u16, u32, u64, f32, f64};
-const std::vector<DType> kStored = {bool_, i8,  i16, i32,  i64, u8, u16, u32, u64,
+const std::vector<DType> kStored = {bool_, i8,   i16, i32, i64,           u8,           u16, u32, u64,
                                     f16,   bf16, f32, f64, DType::f8e4m3, DType::f8e5m2};
 
 bool accepts(ScalarOp op, DType t) {
   const bool is_number = t != bool_, is_whole = is_int(t);
   switch (op) {
-    case ScalarOp::add: case ScalarOp::sub: case ScalarOp::mul: case ScalarOp::div: case ScalarOp::rem:
-    case ScalarOp::neg: case ScalarOp::abs: case ScalarOp::min: case ScalarOp::max:
-    case ScalarOp::lt: case ScalarOp::le: case ScalarOp::gt: case ScalarOp::ge: return is_number;
-    case ScalarOp::fma: case ScalarOp::sqrt: case ScalarOp::floor: case ScalarOp::ceil: case ScalarOp::trunc:
+    case ScalarOp::add:
+    case ScalarOp::sub:
+    case ScalarOp::mul:
+    case ScalarOp::div:
+    case ScalarOp::rem:
+    case ScalarOp::neg:
+    case ScalarOp::abs:
+    case ScalarOp::min:
+    case ScalarOp::max:
+    case ScalarOp::lt:
+    case ScalarOp::le:
+    case ScalarOp::gt:
+    case ScalarOp::ge: return is_number;
+    case ScalarOp::fma:
+    case ScalarOp::sqrt:
+    case ScalarOp::floor:
+    case ScalarOp::ceil:
+    case ScalarOp::trunc:
     case ScalarOp::round_even: return is_float(t);
-    case ScalarOp::eq: case ScalarOp::ne: case ScalarOp::select: return true;
-    case ScalarOp::and_: case ScalarOp::or_: case ScalarOp::xor_: case ScalarOp::not_: return !is_float(t);
-    case ScalarOp::shl: case ScalarOp::shr_arith: case ScalarOp::shr_logical: return is_whole;
-    case ScalarOp::clz: case ScalarOp::popcount: return is_whole;
+    case ScalarOp::eq:
+    case ScalarOp::ne:
+    case ScalarOp::select: return true;
+    case ScalarOp::and_:
+    case ScalarOp::or_:
+    case ScalarOp::xor_:
+    case ScalarOp::not_: return !is_float(t);
+    case ScalarOp::shl:
+    case ScalarOp::shr_arith:
+    case ScalarOp::shr_logical: return is_whole;
+    case ScalarOp::clz:
+    case ScalarOp::popcount: return is_whole;
     case ScalarOp::mul_hi: return t == u32 || t == u64;
     default: return false;
   }
@@ -48,11 +70,56 @@ Bits mask_of(DType t) { return is_bool(t) ? 1 : size_bytes(t) == 8 ? ~Bits{0} : 
 std::vector<Bits> special_values(DType t) {
   std::vector<Bits> values;
   if (is_float(t) || t == DType::f8e4m3 || t == DType::f8e5m2) {
-    for (double v : {0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 7.0, 1e-3, 127.0, 128.0, 255.5, 256.0, 32767.5, 65504.0,
-                     65519.99, 65520.0, 1e5, 2147483520.0, 2147483648.0, 4294967296.0, 9.2233720368547758e18,
-                     1.8446744073709552e19, 1e30, 3e38, 6e-8, 5.9604644775390625e-8, 2.9802322387695312e-8, 3e-8,
-                     6.1e-5, 1e-38, 1e-40, 1.4e-45, 7e-46, 1e300, 5e-324, 0x1.ffep-1, 0x1.ffcp0, 0x1.004p0, 0x1.006p0,
-                     0x1.0101p0, 0x1.0100000001p0, 0x1.0018p-14, 0x1.8p-25, 448.0, 464.0, 464.1, 480.0, 57344.0,
+    for (double v : {0.0,
+                     0.25,
+                     0.5,
+                     1.0,
+                     1.5,
+                     2.0,
+                     2.5,
+                     3.0,
+                     7.0,
+                     1e-3,
+                     127.0,
+                     128.0,
+                     255.5,
+                     256.0,
+                     32767.5,
+                     65504.0,
+                     65519.99,
+                     65520.0,
+                     1e5,
+                     2147483520.0,
+                     2147483648.0,
+                     4294967296.0,
+                     9.2233720368547758e18,
+                     1.8446744073709552e19,
+                     1e30,
+                     3e38,
+                     6e-8,
+                     5.9604644775390625e-8,
+                     2.9802322387695312e-8,
+                     3e-8,
+                     6.1e-5,
+                     1e-38,
+                     1e-40,
+                     1.4e-45,
+                     7e-46,
+                     1e300,
+                     5e-324,
+                     0x1.ffep-1,
+                     0x1.ffcp0,
+                     0x1.004p0,
+                     0x1.006p0,
+                     0x1.0101p0,
+                     0x1.0100000001p0,
+                     0x1.0018p-14,
+                     0x1.8p-25,
+                     448.0,
+                     464.0,
+                     464.1,
+                     480.0,
+                     57344.0,
                      61440.0}) {
       for (double s : {1.0, -1.0}) values.push_back(ir::to_bits(t, s * v));
     }
@@ -63,10 +130,34 @@ std::vector<Bits> special_values(DType t) {
     values.push_back(mask_of(t) >> 1);    // a NaN, all ones
   } else {
     const Bits top = Bits{1} << (is_bool(t) ? 0 : 8 * size_bytes(t) - 1);
-    for (Bits v : {Bits{0}, Bits{1}, Bits{2}, Bits{3}, Bits{7}, Bits{8}, Bits{31}, Bits{32}, Bits{33}, Bits{63},
-                   Bits{64}, Bits{100}, Bits{255}, top - 1, top, top + 1, ~Bits{0}, ~Bits{1}, ~Bits{6},
-                   Bits{0x4000000000400000}, Bits{0x4040000000000001}, Bits{0x4040000000000000}, Bits{0xffffffff}, Bits{0x01000001},
-                   Bits{0x01000003}, Bits{0x20000000000001}, Bits{0x20000000000003}, Bits{0x7fffff4000000001}}) {
+    for (Bits v : {Bits{0},
+                   Bits{1},
+                   Bits{2},
+                   Bits{3},
+                   Bits{7},
+                   Bits{8},
+                   Bits{31},
+                   Bits{32},
+                   Bits{33},
+                   Bits{63},
+                   Bits{64},
+                   Bits{100},
+                   Bits{255},
+                   top - 1,
+                   top,
+                   top + 1,
+                   ~Bits{0},
+                   ~Bits{1},
+                   ~Bits{6},
+                   Bits{0x4000000000400000},
+                   Bits{0x4040000000000001},
+                   Bits{0x4040000000000000},
+                   Bits{0xffffffff},
+                   Bits{0x01000001},
+                   Bits{0x01000003},
+                   Bits{0x20000000000001},
+                   Bits{0x20000000000003},
+                   Bits{0x7fffff4000000001}}) {
       values.push_back(v & mask_of(t));
     }
   }

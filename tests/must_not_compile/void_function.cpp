@@ -2,4 +2,6 @@
 // says: a function to be transformed returns its results
 #include <sheaf/sheaf.h>
 
-void run(const sheaf::Array& x) { sheaf::jit([](sheaf::Array) {})(x); }
+void run(const sheaf::Array& x) {
+  sheaf::jit([](sheaf::Array) {})(x);
+}

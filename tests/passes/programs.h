@@ -61,7 +61,8 @@ inline ir::FunctionRef gradient_along(const ir::FunctionRef& f, int k, const ir:
 
 /// The derivative of scalar f along `direction` in operand k: reverse mode, forward mode and differences must agree,
 /// for f and, to `order`, for its derivatives.
-inline void check_derivatives(const ir::FunctionRef& f, const ir::Literals& in, const std::vector<int>& wrt, int order) {
+inline void check_derivatives(const ir::FunctionRef& f, const ir::Literals& in, const std::vector<int>& wrt,
+                              int order) {
   for (int k : wrt) {
     INFO("operand ", k, ", orders to go ", order);
     const ir::Literal direction = field64(in[k].dims());

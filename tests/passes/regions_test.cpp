@@ -1,7 +1,6 @@
 // Derivatives and batching through regions, on programs in IR text: reverse mode against finite differences and against
 // forward mode, batching against a loop, and what of a program is kept, hoisted, dropped or computed twice.
 #include <doctest/doctest.h>
-
 #include <fmt/format.h>
 
 #include <cmath>
@@ -23,8 +22,8 @@ using namespace sheaf::ir;
 using namespace sheaf::passes;
 using sheaf::tests::check_derivatives;
 using sheaf::tests::check_vmap;
-using sheaf::tests::parse_function;
 using sheaf::tests::field64;
+using sheaf::tests::parse_function;
 using sheaf::tests::value_of;
 using sheaf::tests::vec64;
 
@@ -84,13 +83,14 @@ func @f(%n: i32[], %w: f64[3], %k: f64[3]) -> f64[] {
 }  // namespace
 
 TEST_CASE("a scan differentiates to third order, forward and reverse") {
-  check_derivatives(parse_function(kScan), {vec64({0.3, -0.7, 1.1}), vec64({0.2, 0.5, -0.4}), field64({4, 3})}, {0, 1, 2}, 3);
+  check_derivatives(parse_function(kScan), {vec64({0.3, -0.7, 1.1}), vec64({0.2, 0.5, -0.4}), field64({4, 3})},
+                    {0, 1, 2}, 3);
 }
 
 TEST_CASE("a cond differentiates to third order on every branch, and clamps its index") {
   for (double index : {-1, 0, 1, 2, 5})
-    check_derivatives(parse_function(kCond), {Literal::scalar(i32, index), vec64({0.3, -0.7, 1.1}), vec64({0.2, 0.5, -0.4})},
-                      {1, 2}, 3);
+    check_derivatives(parse_function(kCond),
+                      {Literal::scalar(i32, index), vec64({0.3, -0.7, 1.1}), vec64({0.2, 0.5, -0.4})}, {1, 2}, 3);
 }
 
 TEST_CASE("a bounded while differentiates backwards, stops at its bound, and may run no step") {
@@ -102,7 +102,8 @@ TEST_CASE("a bounded while differentiates backwards, stops at its bound, and may
 TEST_CASE("scan, cond and while under vmap equal a loop, whichever operands are mapped") {
   check_vmap(parse_function(kScan), {vec64({0.3, -0.7, 1.1}), vec64({0.2, 0.5, -0.4}), field64({4, 3})});
   check_vmap(parse_function(kCond), {Literal::scalar(i32, 1), vec64({0.3, -0.7, 1.1}), vec64({0.2, 0.5, -0.4})});
-  check_vmap(parse_function(kBoundedWhile), {Literal::scalar(i32, 3), vec64({0.3, -0.7, 1.1}), vec64({0.2, 0.5, -0.4})});
+  check_vmap(parse_function(kBoundedWhile),
+             {Literal::scalar(i32, 3), vec64({0.3, -0.7, 1.1}), vec64({0.2, 0.5, -0.4})});
 }
 
 TEST_CASE("loops and branches run as planned give the interpreter's bits, and so do their gradients") {
@@ -124,7 +125,8 @@ TEST_CASE("loops and branches run as planned give the interpreter's bits, and so
   for (double index : {-1, 0, 1, 2})
     check(parse_function(kCond), {Literal::scalar(i32, index), vec64({0.3, -0.7, 1.1}), vec64({0.2, 0.5, -0.4})});
   for (double trips : {0, 1, 4, 6, 9})
-    check(parse_function(kBoundedWhile), {Literal::scalar(i32, trips), vec64({0.3, -0.7, 1.1}), vec64({0.2, 0.5, -0.4})});
+    check(parse_function(kBoundedWhile),
+          {Literal::scalar(i32, trips), vec64({0.3, -0.7, 1.1}), vec64({0.2, 0.5, -0.4})});
 }
 
 namespace {
@@ -185,7 +187,8 @@ func @f(%w: f64[2], %k: f64[2], %x: f64[{0}, 2]) -> f64[2], f64[{0}, 2] {{
   }}
   return %c, %y
 }}
-)", length, reverse, by));
+)",
+                                                         length, reverse, by));
         const Literals in = {vec64({0.3, -0.7}), vec64({0.2, 0.5}), field64({length, 2})};
         check_same_bits(f, loops(f), in);
         const Literals compiled = tests::run(f, in, runtime::Tier::interpreted), want = ir::eval(*f, in);
@@ -229,7 +232,8 @@ func @f(%k: f64[], %x: f64[3]) -> f64[] {{
   }}
   return %c
 }}
-)", slot));
+)",
+                                                   slot));
   const Literals in = {Literal::scalar(f64, 1), vec64({10, 20, 30})};
   tests::run(f, in, runtime::Tier::compiled);
   CHECK(seen == std::vector<double>{11, 31, 61});

@@ -55,7 +55,8 @@ TEST_CASE("a repeated pattern of requests touches no fresh memory") {
   Allocator allocator({});
   auto round = [&] {
     std::vector<Block> blocks;
-    for (const std::int64_t bytes : {0L, 1L, 100L, 4096L, 70'000L, 3 * kMiB, 70'000L, 20 * kMiB}) blocks.push_back(take(allocator, bytes));
+    for (const std::int64_t bytes : {0L, 1L, 100L, 4096L, 70'000L, 3 * kMiB, 70'000L, 20 * kMiB})
+      blocks.push_back(take(allocator, bytes));
     for (const Block block : blocks) allocator.release(block);
   };
   round();
@@ -134,7 +135,8 @@ TEST_CASE("sizes are read with units") {
   CHECK(*parse_bytes("4G", 0) == 4096 * kMiB);
   CHECK(*parse_bytes("25%", 8000) == 2000);
   for (const char* bad : {"", "x", "0", "-5", "12Q", "nan", "1e300", "M"}) CHECK(!parse_bytes(bad, 100).ok());
-  CHECK(parse_bytes("12Q", 100).status().message() == "'12Q' is not a size: a number of bytes, or one with K, M, G or %");
+  CHECK(parse_bytes("12Q", 100).status().message() ==
+        "'12Q' is not a size: a number of bytes, or one with K, M, G or %");
 }
 
 }  // namespace

@@ -8,9 +8,9 @@
 #include <stdexcept>
 #include <thread>
 
-#include "tests/runtime/programs.h"
 #include "ir/log.h"
 #include "runtime/counters.h"
+#include "tests/runtime/programs.h"
 
 namespace sheaf::runtime {
 namespace {
@@ -25,7 +25,10 @@ TEST_CASE("eight threads that want one value get the one that was made") {
     threads.emplace_back([&] {
       start.arrive_and_wait();
       for (int key = 0; key < 20; ++key) {
-        const auto value = map.get_or_make(key, [&]() -> absl::StatusOr<int> { ++made; return key * 10; });
+        const auto value = map.get_or_make(key, [&]() -> absl::StatusOr<int> {
+          ++made;
+          return key * 10;
+        });
         if (!value.ok() || *value != key * 10) ++wrong;
       }
     });
@@ -52,7 +55,8 @@ TEST_CASE("an error goes to those who waited and is tried again by the next") {
   std::atomic<bool> asked{false};
   std::thread waiter([&] {
     asked = true;
-    second = map.get_or_make("k", [&]() -> absl::StatusOr<int> { return absl::UnavailableError("no compiler"); }).status();
+    second =
+        map.get_or_make("k", [&]() -> absl::StatusOr<int> { return absl::UnavailableError("no compiler"); }).status();
   });
   while (!asked) std::this_thread::yield();
   may_fail.count_down();
@@ -68,7 +72,8 @@ TEST_CASE("asking for a value while making it is an error, and so is an exceptio
   SingleFlightMap<int, int> map;
   const auto nested = map.get_or_make(1, [&] { return map.get_or_make(1, []() -> absl::StatusOr<int> { return 1; }); });
   CHECK(nested.status().message() == "a value was asked for while it was being made");
-  CHECK_THROWS_AS((void)map.get_or_make(1, []() -> absl::StatusOr<int> { throw std::runtime_error("bug"); }), std::runtime_error);
+  CHECK_THROWS_AS((void)map.get_or_make(1, []() -> absl::StatusOr<int> { throw std::runtime_error("bug"); }),
+                  std::runtime_error);
   CHECK(*map.get_or_make(1, []() -> absl::StatusOr<int> { return 2; }) == 2);
 }
 
@@ -80,7 +85,8 @@ TEST_CASE("a kernel that two programs share is compiled once") {
   });
   const codegen::Program a = testing::affine_program({.key = "same"}), b = testing::affine_program({.key = "same"});
   std::vector<std::thread> threads;
-  for (int t = 0; t < 8; ++t) threads.emplace_back([&, t] { CHECK(cache.compile(cache.get(t % 2 ? a.kernels : b.kernels)).ok()); });
+  for (int t = 0; t < 8; ++t)
+    threads.emplace_back([&, t] { CHECK(cache.compile(cache.get(t % 2 ? a.kernels : b.kernels)).ok()); });
   for (std::thread& thread : threads) thread.join();
   CHECK(compiled == 1);
   CHECK(cache.get(a.kernels) == cache.get(b.kernels));

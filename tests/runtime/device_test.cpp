@@ -38,14 +38,13 @@ template <class F>
 std::string message_of(F&& f) {
   try {
     f();
-  } catch (const RuntimeError& error) {
-    return error.what();
-  }
+  } catch (const RuntimeError& error) { return error.what(); }
   return "nothing was thrown";
 }
 
 TEST_CASE("devices that are not there, and too many of them, are refused") {
-  CHECK(message_of([] { sheaf::ensure_devices(1025); }) == "ensure_devices: 1025 devices; at most 1024 can be simulated");
+  CHECK(message_of([] { sheaf::ensure_devices(1025); }) ==
+        "ensure_devices: 1025 devices; at most 1024 can be simulated");
   const std::string there = ", only cpu:0 to cpu:" + std::to_string(sheaf::devices().size() - 1);
   CHECK(message_of([] { (void)memory_stats(sheaf::Device{1000}); }) == "there is no device cpu:1000" + there);
   CHECK(message_of([] { synchronize(sheaf::Device{-1}); }) == "there is no device cpu:-1" + there);

@@ -7,8 +7,8 @@
 #include <thread>
 
 #include "ir/log.h"
-#include "tests/runtime/programs.h"
 #include "runtime/counters.h"
+#include "tests/runtime/programs.h"
 
 namespace sheaf::runtime {
 namespace {
@@ -217,8 +217,9 @@ TEST_CASE("eight threads create, call and destroy executables, and every result 
       const auto value = static_cast<float>(t);
       const std::vector<float> ones(10 * testing::kRow, 1), values(10 * testing::kRow, value);
       for (int i = 0; i < 30; ++i) {
-        auto step = Executable::load(testing::affine_program({.unit_ps = t % 2 ? 1000 : kNeverInline, .key = "shared", .alias = {0}}),
-                                     {.tier = Tier::compiled, .cache = &testing::gated_cache()});
+        auto step = Executable::load(
+            testing::affine_program({.unit_ps = t % 2 ? 1000 : kNeverInline, .key = "shared", .alias = {0}}),
+            {.tier = Tier::compiled, .cache = &testing::gated_cache()});
         BufferPtr x = *Buffer::from_host(device(0), std::as_bytes(std::span(ones)), kCall);
         const BufferPtr b = *Buffer::from_host(device(0), std::as_bytes(std::span(values)), kCall);
         for (int k = 0; k < 3; ++k) {
@@ -227,7 +228,9 @@ TEST_CASE("eight threads create, call and destroy executables, and every result 
         }
         step = absl::UnknownError("destroyed while its runs may still be queued");
         std::vector<float> out(10 * testing::kRow);
-        if (!x->to_host(std::as_writable_bytes(std::span(out))).ok() || out.front() != 64 + 63 * value || out.back() != out.front()) ++wrong;
+        if (!x->to_host(std::as_writable_bytes(std::span(out))).ok() || out.front() != 64 + 63 * value ||
+            out.back() != out.front())
+          ++wrong;
       }
     });
   }

@@ -1,5 +1,5 @@
-// Library steps against the reference's textbook algorithms: every sample of every such op, the identities that define the
-// factors, matrices that have none, and many threads at once.
+// Library steps against the reference's textbook algorithms: every sample of every such op, the identities that define
+// the factors, matrices that have none, and many threads at once.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -158,5 +158,6 @@ TEST_CASE("what cannot be a matrix is refused with both types") {
   CHECK(message("triangular_solve f32[2, 2], f64[2, 2]")
             .find("matrix (f32[2, 2]) and right-hand side (f64[2, 2]) must have the same dtype") != std::string::npos);
   CHECK(message("triangular_solve f32[2, 2], f32[3, 2]")
-            .find("matrix (f32[2, 2]) and right-hand side (f32[3, 2]) must agree in all dims but the last") != std::string::npos);
+            .find("matrix (f32[2, 2]) and right-hand side (f32[3, 2]) must agree in all dims but the last") !=
+        std::string::npos);
 }

@@ -6,10 +6,10 @@
 #include <cstdlib>
 #include <string>
 
-#include "tests/runtime/programs.h"
-#include "sheaf/device.h"
 #include "runtime/thread_pool.h"
+#include "sheaf/device.h"
 #include "sheaf/error.h"
+#include "tests/runtime/programs.h"
 
 namespace sheaf::runtime {
 namespace {
@@ -61,15 +61,17 @@ struct Late {
 TEST_CASE("static arrays may outlive main, with work still queued") {
   CHECK(run_in_child([] {
     // A fresh process image, because threads of this one do not exist in the child.
-    execl("/proc/self/exe", "sheaf_tests", "-tc=[exit] a process ends cleanly", "--no-skip", static_cast<char*>(nullptr));
-    return 127;
-  }) == 0);
+          execl("/proc/self/exe", "sheaf_tests", "-tc=[exit] a process ends cleanly", "--no-skip",
+                static_cast<char*>(nullptr));
+          return 127;
+        }) == 0);
 }
 
 TEST_CASE("[exit] a process ends cleanly" * doctest::skip()) {
   // Run by the case above in a process of its own; what is tested happens after main.
   static Late late;
-  const ExecutablePtr step = testing::load({.rows = 1000, .unit_ps = 1'000'000, .key = "exit"}, {.tier = Tier::interpreted});
+  const ExecutablePtr step =
+      testing::load({.rows = 1000, .unit_ps = 1'000'000, .key = "exit"}, {.tier = Tier::interpreted});
   late.buffer = testing::floats(1000, 1);
   for (int i = 0; i < 20; ++i) late.buffer = testing::run_one(step, {late.buffer, late.buffer});
   const ExecutablePtr tiny = testing::load({.rows = 1, .key = "exit tiny"}, {.interpreted_runs = 1});

@@ -26,7 +26,8 @@ inline kir::Kernel affine_kir(std::int64_t rows, std::int64_t offset = 0) {
   const std::int64_t count = rows * kRow;
   using Access = kir::Param::Access;
   kir::Kernel kernel{.name = "affine",
-                     .params = {{DType::f32, count, Access::read}, {DType::f32, count, Access::read},
+                     .params = {{DType::f32, count, Access::read},
+                                {DType::f32, count, Access::read},
                                 {DType::f32, count, Access::write}},
                      .phases = {},
                      .contract = {}};

@@ -28,7 +28,12 @@ TEST_CASE("tasks run one at a time in the order they came") {
 TEST_CASE("a caller that runs ahead is held back at the depth of the queue") {
   Queue queue("test", 2);
   std::latch is_running(1), may_end(1);
-  REQUIRE(queue.push([&] { is_running.count_down(); may_end.wait(); }).ok());
+  REQUIRE(queue
+              .push([&] {
+                is_running.count_down();
+                may_end.wait();
+              })
+              .ok());
   is_running.wait();
   std::atomic<int> pushed{0};
   std::thread caller([&] {
@@ -48,7 +53,13 @@ TEST_CASE("a stopped queue drops what waits and takes nothing more") {
   Queue queue("test", 8);
   std::latch is_running(1), may_end(1);
   std::atomic<int> done{0};
-  REQUIRE(queue.push([&] { is_running.count_down(); may_end.wait(); ++done; }).ok());
+  REQUIRE(queue
+              .push([&] {
+                is_running.count_down();
+                may_end.wait();
+                ++done;
+              })
+              .ok());
   is_running.wait();
   REQUIRE(queue.push([&] { ++done; }).ok());
   std::thread stopper([&] { queue.stop(); });

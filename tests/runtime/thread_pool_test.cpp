@@ -66,9 +66,11 @@ TEST_CASE("a parallel loop inside a body runs serially") {
 TEST_CASE("the first exception of a body reaches the caller and the pool works on") {
   ThreadPool pool(4);
   for (int round = 0; round < 20; ++round) {
-    CHECK_THROWS_WITH_AS(
-        pool.parallel_for(100, 1, [](std::int64_t begin, std::int64_t) { if (begin == 30) throw std::runtime_error("thirty"); }),
-        "thirty", std::runtime_error);
+    CHECK_THROWS_WITH_AS(pool.parallel_for(100, 1,
+                                           [](std::int64_t begin, std::int64_t) {
+                                             if (begin == 30) throw std::runtime_error("thirty");
+                                           }),
+                         "thirty", std::runtime_error);
     check_each_once(pool, 100, 1);
   }
 }

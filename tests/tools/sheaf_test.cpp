@@ -50,8 +50,9 @@ TEST_CASE("run gives whole integers, and the same from the interpreter as compil
   const std::string expected = "%0: i64[3] = 2 -4 9223372036854775806\n";
   CHECK(sheaf_tool("run --input=" + file + " -", kTwice).text == expected);
   CHECK(sheaf_tool("run --interpret --input=" + file + " -", kTwice).text == expected);
-  const std::string nans = "func @f(%x: f32[40]) -> f32[40] {\n  %0: f32[40] = sub %x, inf:f32\n  %1: f32[40] = sub %0, %0\n"
-                           "  return %1\n}\n";
+  const std::string nans =
+      "func @f(%x: f32[40]) -> f32[40] {\n  %0: f32[40] = sub %x, inf:f32\n  %1: f32[40] = sub %0, %0\n"
+      "  return %1\n}\n";
   std::string seventeen = "%0: f32[40] =";
   for (int i = 0; i < 16; ++i) seventeen += " nan";
   CHECK(sheaf_tool("run -", nans).text == seventeen + " ...\n");

@@ -244,8 +244,7 @@ TEST_CASE("A file with any few bytes altered is read or refused, and never more"
       try {
         const HostArray a = is_npy ? read_npy(file.path()) : read_idx(file.path());
         CHECK(a.bytes.size() <= content.size());
-      } catch (const RuntimeError&) {
-      }
+      } catch (const RuntimeError&) {}
     }
   }
 }
@@ -285,9 +284,9 @@ TEST_CASE("write_npy refuses what the format cannot hold, and says why") {
 
 TEST_CASE("An Array goes to a file and comes back with the same dtype, shape and bits") {
   const TempFile file;
-  for (const HostArray& a : {host<float>(f32, {2, 3}, {1, -0.0F, 3, 4, 5, 6}), host<std::uint16_t>(f16, {2}, {0x3C00, 0x7E01}),
-                             host<std::int64_t>(i64, {}, {-5}), host<float>(f32, {0, 4}, {}),
-                             host<std::uint8_t>(bool_, {3}, {1, 0, 1})}) {
+  for (const HostArray& a :
+       {host<float>(f32, {2, 3}, {1, -0.0F, 3, 4, 5, 6}), host<std::uint16_t>(f16, {2}, {0x3C00, 0x7E01}),
+        host<std::int64_t>(i64, {}, {-5}), host<float>(f32, {0, 4}, {}), host<std::uint8_t>(bool_, {3}, {1, 0, 1})}) {
     const Array x = array(a);
     CHECK(x.dtype() == a.dtype);
     CHECK(x.shape() == a.dims);

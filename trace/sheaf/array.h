@@ -35,14 +35,11 @@ inline constexpr None none;
 /// The dtype of a C++ element type: float -> f32, double -> f64, int -> i32, bool -> bool.
 template <Scalar T>
 constexpr DType dtype_of() {
-  if constexpr (std::same_as<T, bool>)
-    return bool_;
-  else if constexpr (std::is_floating_point_v<T>)
-    return sizeof(T) == 4 ? f32 : f64;
+  if constexpr (std::same_as<T, bool>) return bool_;
+  else if constexpr (std::is_floating_point_v<T>) return sizeof(T) == 4 ? f32 : f64;
   else if constexpr (std::is_signed_v<T>)
     return sizeof(T) == 1 ? i8 : sizeof(T) == 2 ? i16 : sizeof(T) == 4 ? i32 : i64;
-  else
-    return sizeof(T) == 1 ? u8 : sizeof(T) == 2 ? u16 : sizeof(T) == 4 ? u32 : u64;
+  else return sizeof(T) == 1 ? u8 : sizeof(T) == 2 ? u16 : sizeof(T) == 4 ? u32 : u64;
 }
 
 class Array;

@@ -57,29 +57,21 @@ struct StoredArgs<Params<P...>, A...> {
 // ---- calling the user's function ----
 template <class P, class A>
 decltype(auto) as_param(A& a, Loc loc) {
-  if constexpr (std::same_as<std::remove_cvref_t<P>, Operand>)
-    return Operand(a, loc);
-  else if constexpr (std::is_lvalue_reference_v<P>)
-    return (a);
-  else
-    return std::move(a);
+  if constexpr (std::same_as<std::remove_cvref_t<P>, Operand>) return Operand(a, loc);
+  else if constexpr (std::is_lvalue_reference_v<P>) return (a);
+  else return std::move(a);
 }
 
 template <class F, class... P, class... A>
 decltype(auto) call_with(Params<P...>, const F& f, Loc loc, A&... args) {
-  if constexpr (requires { f.call_at(loc, args...); })
-    return f.call_at(loc, args...);
-  else if constexpr (requires { f(as_param<P>(args, loc)..., loc); })
-    return f(as_param<P>(args, loc)..., loc);
-  else
-    return f(as_param<P>(args, loc)...);
+  if constexpr (requires { f.call_at(loc, args...); }) return f.call_at(loc, args...);
+  else if constexpr (requires { f(as_param<P>(args, loc)..., loc); }) return f(as_param<P>(args, loc)..., loc);
+  else return f(as_param<P>(args, loc)...);
 }
 template <class F, class... A>
 decltype(auto) call_with(Generic, const F& f, Loc loc, A&... args) {
-  if constexpr (requires { f.call_at(loc, args...); })
-    return f.call_at(loc, args...);
-  else
-    return f(args...);
+  if constexpr (requires { f.call_at(loc, args...); }) return f.call_at(loc, args...);
+  else return f(args...);
 }
 template <class F, class... A>
 using ResultOf = std::remove_cvref_t<decltype(call_with(typename ParamsOf<F>::type{}, std::declval<const F&>(), Loc{},
@@ -137,10 +129,8 @@ std::vector<Array> flatten_result(R&& r, Structure& result) {
 /// A tree of type R from its structure and leaves.
 template <class R>
 R rebuild(const Structure& s, std::span<const Array> leaves) {
-  if constexpr (std::same_as<R, Array>)
-    return leaves[0];
-  else
-    return tree_with_leaves(*static_cast<const R*>(s.tree.get()), leaves);
+  if constexpr (std::same_as<R, Array>) return leaves[0];
+  else return tree_with_leaves(*static_cast<const R*>(s.tree.get()), leaves);
 }
 
 template <class F, class... A>

@@ -105,8 +105,7 @@ template <class A, class C>
 A as_cotangent(const A& argument, C&& cotangent) {
   if constexpr (std::same_as<std::remove_cvref_t<C>, None>)
     return tree_map([](const Array& x) { return zeros(x.shape(), x.dtype()); }, argument);
-  else
-    return A(std::forward<C>(cotangent));
+  else return A(std::forward<C>(cotangent));
 }
 
 /// backward(residuals, cotangent of the result), giving one cotangent per argument.

@@ -14,7 +14,7 @@ namespace sheaf {
 /// A dense row-major array in host memory, in the host's byte order.
 struct HostArray {
   DType dtype = f32;
-  Shape dims{};                    // empty: a scalar
+  Shape dims{};  // empty: a scalar
   std::vector<std::byte> bytes{};  // exactly the product of dims times size_bytes(dtype)
 };
 

@@ -17,8 +17,8 @@
 
 namespace sheaf {
 
-/// Ends the run with RuntimeError "file:line: check failed: message" unless `pred`, a bool scalar, holds: at once outside
-/// of traced functions, else when a result of the program is read.
+/// Ends the run with RuntimeError "file:line: check failed: message" unless `pred`, a bool scalar, holds: at once
+/// outside of traced functions, else when a result of the program is read.
 void check(Operand pred, std::string message, Loc loc = Loc::current());
 
 namespace detail {
@@ -32,8 +32,8 @@ struct Format {
 };
 }  // namespace detail
 
-/// Prints a line to standard output when the program gets there: each {} of the format is one array, as to_string prints it.
-/// Throws TypeError if there are more or fewer arrays than {}.
+/// Prints a line to standard output when the program gets there: each {} of the format is one array, as to_string
+/// prints it. Throws TypeError if there are more or fewer arrays than {}.
 template <std::convertible_to<Array>... A>
 void debug_print(detail::Format format, const A&... arrays) {
   detail::debug_print(std::move(format.text), {Array(arrays)...}, format.loc);
@@ -74,10 +74,12 @@ class HostFunction {
   bool is_pure_;
 };
 
-/// Where the first NaN (or infinity, if asked for) appears when f's program is run equation by equation on these arguments:
-/// "mlp.cpp:12: log gives NaN at [3, 0] in step 7 of the scan at mlp.cpp:9\n  operand 0: f32[8, 4] in [-0.2, 3]"; empty
-/// when there is none. Slow: the reference interpreter runs it.
-struct FindNanOptions { bool infinities = false; };
+/// Where the first NaN (or infinity, if asked for) appears when f's program is run equation by equation on these
+/// arguments: "mlp.cpp:12: log gives NaN at [3, 0] in step 7 of the scan at mlp.cpp:9\n  operand 0: f32[8, 4] in [-0.2,
+/// 3]"; empty when there is none. Slow: the reference interpreter runs it.
+struct FindNanOptions {
+  bool infinities = false;
+};
 namespace detail {
 std::string find_nan(const FlatCall& call, FindNanOptions options);
 }

@@ -62,10 +62,8 @@ class GradBody {
     const std::tuple<const A&...> tied(args...);
     // A braced list, so that the gradients are taken in order.
     std::tuple<std::tuple_element_t<N, std::tuple<A...>>...> grads{one(std::get<N>(tied), call.leaf_counts()[N])...};
-    if constexpr (sizeof...(N) == 1)
-      return std::pair{std::move(value), std::get<0>(std::move(grads))};
-    else
-      return std::pair{std::move(value), std::move(grads)};
+    if constexpr (sizeof...(N) == 1) return std::pair{std::move(value), std::get<0>(std::move(grads))};
+    else return std::pair{std::move(value), std::move(grads)};
   }
 
  private:
@@ -90,10 +88,8 @@ class OnlyGradBody : public GradBody<F, N...> {
   template <class... A>
   auto call_at(Loc loc, const A&... args) const {
     auto [value, grads] = this->both(loc, args...);
-    if constexpr (std::same_as<decltype(value), Array>)
-      return grads;
-    else
-      return std::pair{std::move(grads), std::move(value.second)};
+    if constexpr (std::same_as<decltype(value), Array>) return grads;
+    else return std::pair{std::move(grads), std::move(value.second)};
   }
 };
 
@@ -154,8 +150,7 @@ template <int... N, class F>
 auto grad(F f, Loc loc = Loc::current()) {
   if constexpr (sizeof...(N) == 0)
     return detail::TransformedOf<F, detail::OnlyGradBody<F, 0>>(std::move(f), "grad", loc);
-  else
-    return detail::TransformedOf<F, detail::OnlyGradBody<F, N...>>(std::move(f), "grad", loc);
+  else return detail::TransformedOf<F, detail::OnlyGradBody<F, N...>>(std::move(f), "grad", loc);
 }
 
 /// (what f returns, the gradient as in `grad`).
@@ -163,8 +158,7 @@ template <int... N, class F>
 auto value_and_grad(F f, Loc loc = Loc::current()) {
   if constexpr (sizeof...(N) == 0)
     return detail::TransformedOf<F, detail::ValueAndGradBody<F, 0>>(std::move(f), "value_and_grad", loc);
-  else
-    return detail::TransformedOf<F, detail::ValueAndGradBody<F, N...>>(std::move(f), "value_and_grad", loc);
+  else return detail::TransformedOf<F, detail::ValueAndGradBody<F, N...>>(std::move(f), "value_and_grad", loc);
 }
 
 /// (f(primals), its derivative along the tangents). Primals and tangents: one argument, or std::tuple of all of them.

@@ -38,12 +38,9 @@ inline constexpr char type_identity = 0;
 
 template <class F>
 Identity identity_of(const F& f) {
-  if constexpr (std::is_empty_v<F>)
-    return {&type_identity<F>, nullptr};
-  else if constexpr (FunctionPointer<F>)
-    return {&type_identity<F>, reinterpret_cast<const void*>(f)};
-  else
-    return {};
+  if constexpr (std::is_empty_v<F>) return {&type_identity<F>, nullptr};
+  else if constexpr (FunctionPointer<F>) return {&type_identity<F>, reinterpret_cast<const void*>(f)};
+  else return {};
 }
 
 template <class F>

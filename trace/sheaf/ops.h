@@ -27,11 +27,11 @@ Array eye(std::int64_t n, DType dtype = f32, Loc loc = Loc::current());
 Array iota(const Shape& shape, int dim, DType dtype = i32, Loc loc = Loc::current());
 
 // ---- elementwise, one argument ----
-Array abs(Operand x);             // gradient at 0: 0
-Array sign(Operand x);            // -1, 0 or 1; NaN for NaN
+Array abs(Operand x);  // gradient at 0: 0
+Array sign(Operand x);  // -1, 0 or 1; NaN for NaN
 Array floor(Operand x);
 Array ceil(Operand x);
-Array round(Operand x);           // half to even
+Array round(Operand x);  // half to even
 Array sqrt(Operand x);
 Array rsqrt(Operand x);
 Array cbrt(Operand x);
@@ -55,26 +55,26 @@ Array tanh(Operand x);
 Array asinh(Operand x);
 Array acosh(Operand x);
 Array atanh(Operand x);
-Array logistic(Operand x);        // 1 / (1 + exp(-x))
+Array logistic(Operand x);  // 1 / (1 + exp(-x))
 Array erf(Operand x);
 Array erfc(Operand x);
 Array erf_inv(Operand x);
 Array lgamma(Operand x);
 Array digamma(Operand x);
 Array popcount(Operand x);
-Array clz(Operand x);             // leading zero bits
+Array clz(Operand x);  // leading zero bits
 Array is_finite(Operand x);
 Array isnan(Operand x);
 Array isinf(Operand x);
 Array logical_not(Operand x);
-Array stop_gradient(Operand x);   // x, with derivative zero
+Array stop_gradient(Operand x);  // x, with derivative zero
 /// To another dtype. Float to integer truncates and saturates, NaN gives 0; to bool: whether it is not zero.
 Array convert(Operand x, DType dtype);
 /// The same bits read as a dtype of the same size.
 Array bitcast(Operand x, DType dtype);
 
 // ---- elementwise, several arguments ----
-Array maximum(Operand x, Operand y);   // NaN wins; ties share the gradient
+Array maximum(Operand x, Operand y);  // NaN wins; ties share the gradient
 Array minimum(Operand x, Operand y);
 Array pow(Operand x, Operand y);
 Array atan2(Operand y, Operand x);
@@ -98,15 +98,15 @@ struct Reduce {
 /// x: T[dims] -> T[dims without axes]. f16 and bf16 accumulate in f32 with one rounding; bool sums as i32.
 Array sum(Operand x, const Reduce& options = {});
 Array prod(Operand x, const Reduce& options = {});
-Array mean(Operand x, const Reduce& options = {});           // of integers: f32
-Array max(Operand x, const Reduce& options = {});            // NaN wins; of nothing: ShapeError
+Array mean(Operand x, const Reduce& options = {});  // of integers: f32
+Array max(Operand x, const Reduce& options = {});  // NaN wins; of nothing: ShapeError
 Array min(Operand x, const Reduce& options = {});
 Array any(Operand x, const Reduce& options = {});
 Array all(Operand x, const Reduce& options = {});
 struct Moments {
   std::vector<std::int64_t> axes = {};
   bool keepdims = false;
-  int ddof = 0;   // divides by n - ddof
+  int ddof = 0;  // divides by n - ddof
 };
 Array var(Operand x, const Moments& options = {});
 Array stddev(Operand x, const Moments& options = {});
@@ -118,9 +118,9 @@ struct Cumulative {
   int axis = 0;
   bool reverse = false;
 };
-Array cumsum(Operand x, const Cumulative& options = {});        // bool sums as i32
+Array cumsum(Operand x, const Cumulative& options = {});  // bool sums as i32
 Array cumprod(Operand x, const Cumulative& options = {});
-Array cummax(Operand x, const Cumulative& options = {});        // NaN wins; ties share the gradient
+Array cummax(Operand x, const Cumulative& options = {});  // NaN wins; ties share the gradient
 Array cummin(Operand x, const Cumulative& options = {});
 Array cumlogsumexp(Operand x, const Cumulative& options = {});  // log of the running sum of exp; never overflows
 /// out[i] = a[i] out[i - 1] + b[i] along `axis`, one fused multiply-add each; out[0] = b[0].  a and b broadcast.
@@ -134,38 +134,41 @@ Array dot(Operand x, Operand y);
 /// The same for matrices, with leading dims broadcast as a batch: NumPy's matmul.
 Array matmul(Operand x, Operand y);
 struct DotDims {
-  std::vector<std::int64_t> lhs = {}, rhs = {};              // summed over, pairwise
+  std::vector<std::int64_t> lhs = {}, rhs = {};  // summed over, pairwise
   std::vector<std::int64_t> lhs_batch = {}, rhs_batch = {};  // kept, pairwise
-  std::optional<DType> dtype = {};                           // of the result
+  std::optional<DType> dtype = {};  // of the result
 };
 /// Any contraction. Result dims: batch, the rest of x, the rest of y.
 Array dot_general(Operand x, Operand y, const DotDims& dims);
 Array outer(Operand x, Operand y);
-/// One letter per dim, "bij,bjk->bik"; letters left out of the result are summed over, one that an operand has twice takes
-/// its diagonal, and "..." stands for dims that broadcast. Without "->" the result has the ellipsis, then the letters that
-/// occur once, by the alphabet. Many operands are multiplied two by two, those first that leave the least.
+/// One letter per dim, "bij,bjk->bik"; letters left out of the result are summed over, one that an operand has twice
+/// takes its diagonal, and "..." stands for dims that broadcast. Without "->" the result has the ellipsis, then the
+/// letters that occur once, by the alphabet. Many operands are multiplied two by two, those first that leave the least.
 Array einsum(const std::string& spec, Operand x);
 Array einsum(const std::string& spec, Operand x, Operand y);
 Array einsum(const std::string& spec, const std::vector<Array>& operands, Loc loc = Loc::current());
 
 // ---- windows ----
 /// What lies around the array: "VALID" (nothing), "SAME" (as many windows as ceil(extent / stride), the odd element of
-/// padding at the end), or how much before and after each dim that windows slide along, negative to crop: {{1, 1}, {0, 2}}.
+/// padding at the end), or how much before and after each dim that windows slide along, negative to crop: {{1, 1}, {0,
+/// 2}}.
 struct Padding {
   std::string name = {};
   std::vector<std::pair<std::int64_t, std::int64_t>> widths = {};
-  Padding(const char* word) : name(word) {}                                                        // NOLINT
-  Padding(std::initializer_list<std::pair<std::int64_t, std::int64_t>> list) : widths(list) {}     // NOLINT
-  Padding(std::vector<std::pair<std::int64_t, std::int64_t>> list) : widths(std::move(list)) {}    // NOLINT
+  Padding(const char* word) : name(word) {}  // NOLINT
+  Padding(std::initializer_list<std::pair<std::int64_t, std::int64_t>> list) : widths(list) {}  // NOLINT
+  Padding(std::vector<std::pair<std::int64_t, std::int64_t>> list) : widths(std::move(list)) {}  // NOLINT
 };
 /// Lists have one entry for each spatial dim, or are empty: 1.  Dims are named by letters, one each: N the batch, C the
-/// channels, I and O the kernel's channels in and out, any others spatial.  Unnamed: channels last, as in NHWC and HWIO.
+/// channels, I and O the kernel's channels in and out, any others spatial.  Unnamed: channels last, as in NHWC and
+/// HWIO.
 struct Conv {
   std::vector<std::int64_t> strides = {};
   Padding padding = "SAME";
   std::vector<std::int64_t> input_dilation = {}, kernel_dilation = {};
-  std::int64_t groups = 1;         // input channels = groups * I; O is a multiple of groups
-  std::int64_t batch_groups = 1;   // the batch in as many parts, each with its own part of O; the result's batch is one part
+  std::int64_t groups = 1;  // input channels = groups * I; O is a multiple of groups
+  std::int64_t batch_groups =
+      1;  // the batch in as many parts, each with its own part of O; the result's batch is one part
   std::string input = {}, kernel = {}, output = {};
   std::optional<DType> dtype = {};  // of the result
 };
@@ -176,34 +179,34 @@ Array conv(Operand x, Operand kernel, const Conv& options = {});
 /// One entry for each dim of x, or empty: 1. Windows that do not fit are left out.
 struct Window {
   std::vector<std::int64_t> window = {}, strides = {};
-  Padding padding = "VALID";                                      // of what changes nothing: 0 for a sum
-  std::vector<std::int64_t> base_dilation = {}, dilation = {};    // between elements of x, and of a window
+  Padding padding = "VALID";  // of what changes nothing: 0 for a sum
+  std::vector<std::int64_t> base_dilation = {}, dilation = {};  // between elements of x, and of a window
 };
 Array window_sum(Operand x, const Window& options);
 Array window_prod(Operand x, const Window& options);
-Array window_max(Operand x, const Window& options);   // gradient to the first of equal elements
+Array window_max(Operand x, const Window& options);  // gradient to the first of equal elements
 Array window_min(Operand x, const Window& options);
 
 /// Windows over the spatial dims of x, channels last unless `input` says otherwise.
 struct Pool {
   std::vector<std::int64_t> window = {2, 2};
-  std::vector<std::int64_t> strides = {};               // empty: the window
+  std::vector<std::int64_t> strides = {};  // empty: the window
   Padding padding = "VALID";
   std::string input = {};
-  bool counts_padding = true;                           // avg_pool: divides by the window's size even at an edge
+  bool counts_padding = true;  // avg_pool: divides by the window's size even at an edge
 };
 /// x: [N, H, W, C] -> [N, H', W', C].
-Array max_pool(Operand x, const Pool& options = {});    // gradient to the first of equal elements
+Array max_pool(Operand x, const Pool& options = {});  // gradient to the first of equal elements
 Array min_pool(Operand x, const Pool& options = {});
 Array avg_pool(Operand x, const Pool& options = {});
 
 // ---- shape ----
-Array reshape(Operand x, const Shape& shape);                 // one extent may be -1
+Array reshape(Operand x, const Shape& shape);  // one extent may be -1
 Array ravel(Operand x);
 Array transpose(Operand x, const std::vector<std::int64_t>& perm = {});  // reverses the dims without perm
 Array swapaxes(Operand x, int a, int b);
 Array moveaxis(Operand x, int from, int to);
-Array squeeze(Operand x, const std::vector<std::int64_t>& axes = {});     // all dims of extent 1 without axes
+Array squeeze(Operand x, const std::vector<std::int64_t>& axes = {});  // all dims of extent 1 without axes
 Array expand_dims(Operand x, const std::vector<std::int64_t>& axes);
 Array broadcast_to(Operand x, const Shape& shape);
 Array concatenate(const std::vector<Array>& parts, int axis = 0, Loc loc = Loc::current());
@@ -213,9 +216,9 @@ std::vector<Array> split(Operand x, int parts, int axis = 0);
 /// before and after for each dim; negative crops.
 Array pad(Operand x, const std::vector<std::pair<std::int64_t, std::int64_t>>& widths, Operand value = 0);
 Array flip(Operand x, const std::vector<std::int64_t>& axes = {});
-Array roll(Operand x, std::int64_t shift, int axis = 0);      // elements that leave at the end enter at the beginning
+Array roll(Operand x, std::int64_t shift, int axis = 0);  // elements that leave at the end enter at the beginning
 Array tile(Operand x, const std::vector<std::int64_t>& repeats);
-Array repeat(Operand x, std::int64_t count, int axis = 0);    // each element `count` times
+Array repeat(Operand x, std::int64_t count, int axis = 0);  // each element `count` times
 Array tril(Operand x, int diagonal = 0);
 Array triu(Operand x, int diagonal = 0);
 
@@ -231,8 +234,8 @@ Array dynamic_slice(Operand x, Operand starts, const Shape& sizes);
 Array dynamic_update_slice(Operand x, Operand update, Operand starts);
 /// 1 at x along a new last axis, 0 elsewhere; all 0 where x is outside 0..classes.
 Array one_hot(Operand x, std::int64_t classes, DType dtype = f32);
-Array sort(Operand x, int axis = -1);      // ascending, stable; NaN last
-Array argsort(Operand x, int axis = -1);   // i32
+Array sort(Operand x, int axis = -1);  // ascending, stable; NaN last
+Array argsort(Operand x, int axis = -1);  // i32
 /// All of `operands` in the order of the first `num_keys` of them, along axis.
 std::vector<Array> sort_together(const std::vector<Array>& operands, int axis = -1, int num_keys = 1,
                                  Loc loc = Loc::current());

@@ -2,9 +2,9 @@
 #pragma once
 
 #include "sheaf/array.h"
+#include "sheaf/collectives.h"
 #include "sheaf/control.h"
 #include "sheaf/custom.h"
-#include "sheaf/collectives.h"
 #include "sheaf/data.h"
 #include "sheaf/debug.h"
 #include "sheaf/device.h"

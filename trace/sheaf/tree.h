@@ -86,10 +86,8 @@ void walk(T& t, V& v) {
     v.bytes(&n, sizeof n);
     for (auto& [key, value] : t) {
       walk(key, v);
-      if constexpr (Text<std::remove_cvref_t<decltype(key)>>)
-        v.enter(std::string_view(key), 0);
-      else
-        v.enter(std::string_view(), static_cast<std::size_t>(key));
+      if constexpr (Text<std::remove_cvref_t<decltype(key)>>) v.enter(std::string_view(key), 0);
+      else v.enter(std::string_view(), static_cast<std::size_t>(key));
       walk(value, v);
       v.leave();
     }
@@ -188,10 +186,8 @@ struct Paths {
   std::vector<std::size_t> lengths;
   void enter(std::string_view name, std::size_t index) {
     lengths.push_back(path.size());
-    if (name.empty())
-      path.append("[").append(std::to_string(index)).append("]");
-    else
-      path.append(".").append(name);
+    if (name.empty()) path.append("[").append(std::to_string(index)).append("]");
+    else path.append(".").append(name);
   }
   void leave() {
     path.resize(lengths.back());
@@ -211,18 +207,12 @@ std::vector<std::string> paths_of(const T& tree) {
 /// What a call with static arguments was called with, as text.
 template <class T>
 std::string static_text(const T& v) {
-  if constexpr (std::same_as<T, bool>)
-    return v ? "true" : "false";
-  else if constexpr (std::is_enum_v<T>)
-    return std::to_string(static_cast<long long>(v));
-  else if constexpr (std::is_arithmetic_v<T>)
-    return std::to_string(v);
-  else if constexpr (Text<T>)
-    return "\"" + std::string(std::string_view(v)) + "\"";
-  else if constexpr (ArrayLeaf<T>)
-    return type_text(v);
-  else
-    return "";
+  if constexpr (std::same_as<T, bool>) return v ? "true" : "false";
+  else if constexpr (std::is_enum_v<T>) return std::to_string(static_cast<long long>(v));
+  else if constexpr (std::is_arithmetic_v<T>) return std::to_string(v);
+  else if constexpr (Text<T>) return "\"" + std::string(std::string_view(v)) + "\"";
+  else if constexpr (ArrayLeaf<T>) return type_text(v);
+  else return "";
 }
 
 /// Throws TypeError unless both counts of leaves are the same: "Adam: 1 leaf in the gradients and 2 in the

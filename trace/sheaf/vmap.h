@@ -37,8 +37,7 @@ std::vector<std::size_t> result_counts(const Structure& s) {
   const R& r = *static_cast<const R*>(s.tree.get());
   if constexpr (TupleLike<R>)
     return std::apply([](const auto&... e) { return std::vector<std::size_t>{count_leaves(e)...}; }, r);
-  else
-    return {count_leaves(r)};
+  else return {count_leaves(r)};
 }
 
 template <class F>

@@ -78,7 +78,8 @@ Kernel contract_kernel(const Group& g, int node, const StridedOperand& lhs, cons
     dims.out_strides.push_back(o);
   };
   for (std::size_t i = 0; i < c.lhs_batch.size(); ++i, ++out) {
-    add(contract.batch, lhs_dims[c.lhs_batch[i]], lhs.strides[c.lhs_batch[i]], rhs.strides[c.rhs_batch[i]], out_strides[out]);
+    add(contract.batch, lhs_dims[c.lhs_batch[i]], lhs.strides[c.lhs_batch[i]], rhs.strides[c.rhs_batch[i]],
+        out_strides[out]);
   }
   for (std::int64_t d : others(c.lhs_batch, c.lhs_contract, lhs_dims.size())) {
     add(contract.m, lhs_dims[d], lhs.strides[d], 0, out_strides[out++]);
@@ -95,10 +96,14 @@ Kernel contract_kernel(const Group& g, int node, const StridedOperand& lhs, cons
   contract.rhs = g.dtype(rhs_node);
   contract.out = g.dtype(node);
   contract.accumulate = c.accumulate;
-  const auto param = [&](int n, Param::Access access) { return Param{g.dtype(n), g.nodes[n].type.num_elements(), access}; };
-  return {.name = "", .params = {param(lhs.node, Param::Access::read), param(rhs.node, Param::Access::read),
-                                 param(node, Param::Access::write)},
-          .phases = {}, .contract = std::move(contract)};
+  const auto param = [&](int n, Param::Access access) {
+    return Param{g.dtype(n), g.nodes[n].type.num_elements(), access};
+  };
+  return {.name = "",
+          .params = {param(lhs.node, Param::Access::read), param(rhs.node, Param::Access::read),
+                     param(node, Param::Access::write)},
+          .phases = {},
+          .contract = std::move(contract)};
 }
 
 }  // namespace sheaf::kir

@@ -56,7 +56,8 @@ class GroupCompiler {
 
   bool is_in_place(BufferId buffer, int operand) const {
     return operand < g_.num_inputs && buffer >= g_.num_inputs &&
-           buffer < g_.num_inputs + static_cast<int>(g_.results.size()) && k_.in_place(buffer - g_.num_inputs) == operand;
+           buffer < g_.num_inputs + static_cast<int>(g_.results.size()) &&
+           k_.in_place(buffer - g_.num_inputs) == operand;
   }
 
   void require(Schedule schedule) const {

@@ -67,7 +67,8 @@ Phase sketch(const KernelBuilder& k, const std::vector<Target>& targets, const s
   PhaseBuilder b = k.begin_phase(1);
   std::vector<Index> at;
   for (std::size_t i = 0; i < loops.size(); ++i) {
-    at.push_back(b.axis(b.begin_for("i", loops[i].extent, i + 1 == loops.size() ? LoopKind::vector : LoopKind::serial)));
+    at.push_back(
+        b.axis(b.begin_for("i", loops[i].extent, i + 1 == loops.size() ? LoopKind::vector : LoopKind::serial)));
   }
   emit_body(b, k, targets, positions(b.indices(), loops, at));
   for (std::size_t i = 0; i < loops.size(); ++i) b.end();
@@ -150,8 +151,7 @@ void choose_tiles(std::vector<Loop>& loops, const std::vector<std::int64_t>& til
 void choose_blocks(const Grain& grain, std::vector<Loop>& loops, double element_ps, double total_ps) {
   const bool is_serial = total_ps <= static_cast<double>(grain.serial_ps);
   std::int64_t wanted =
-      is_serial ? INT64_MAX
-                : static_cast<std::int64_t>(static_cast<double>(grain.unit_ps) / std::max(element_ps, 1.0));
+      is_serial ? INT64_MAX : static_cast<std::int64_t>(static_cast<double>(grain.unit_ps) / std::max(element_ps, 1.0));
   wanted = std::max<std::int64_t>(wanted, 256);
   for (std::size_t i = loops.size(); i-- > 0;) {
     Loop& l = loops[i];

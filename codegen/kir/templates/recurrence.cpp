@@ -1,6 +1,6 @@
-// Recurrence: one pass along the dim, the state in locals. Where other dims lie behind it, lanes run over those; where it is the
-// innermost, a row is scalar work. Rows and blocks of lanes are independent. The order is that of the dim, so the bits
-// are those of a plain loop.
+// Recurrence: one pass along the dim, the state in locals. Where other dims lie behind it, lanes run over those; where
+// it is the innermost, a row is scalar work. Rows and blocks of lanes are independent. The order is that of the dim, so
+// the bits are those of a plain loop.
 #include <algorithm>
 #include <limits>
 
@@ -19,8 +19,13 @@ using Values = std::vector<ValueId>;
 class RecurrenceTemplate {
  public:
   RecurrenceTemplate(KernelBuilder& k, Target target)
-      : k_(k), g_(k.group()), target_(target), recurrence_(*g_.as<low::Recurrence>(target.node)),
-        operands_(g_.nodes[target.node].operands), dims_(g_.dims(target.node)), length_(dims_[recurrence_.dim]) {
+      : k_(k),
+        g_(k.group()),
+        target_(target),
+        recurrence_(*g_.as<low::Recurrence>(target.node)),
+        operands_(g_.nodes[target.node].operands),
+        dims_(g_.dims(target.node)),
+        length_(dims_[recurrence_.dim]) {
     for (std::size_t d = 0; d < dims_.size(); ++d) {
       if (static_cast<int>(d) < recurrence_.dim) outer_dims_.push_back(dims_[d]);
       if (static_cast<int>(d) > recurrence_.dim) inner_dims_.push_back(dims_[d]);

@@ -16,7 +16,9 @@ constexpr std::int64_t kColumns = 64;
 class ReduceTemplate {
  public:
   ReduceTemplate(KernelBuilder& k, Target target)
-      : k_(k), target_(target), from_(k.group().nodes[target.node].operands[0]),
+      : k_(k),
+        target_(target),
+        from_(k.group().nodes[target.node].operands[0]),
         reduction_(reduction_of(k.group(), target.node)),
         dims_(k.group().dims(from_), reduced_dims_of(k.group(), target.node)) {
     // The trailing kept dims are the columns.
@@ -74,7 +76,8 @@ class ReduceTemplate {
     const Blocking blocking = choose_blocking(k_.grain(), dims_.kept_count, row_ps());
     PhaseBuilder b = k_.begin_phase(blocking.units());
     for_each_item(b, blocking, b.unit(), "o", [&](Index kept) {
-      store_result(b, kept, reduce_row(b, reduction_, dims_.reduced_count, [&](Index r) { return element(b, kept, r); }));
+      store_result(b, kept,
+                   reduce_row(b, reduction_, dims_.reduced_count, [&](Index r) { return element(b, kept, r); }));
     });
     k_.end_phase(b);
   }
@@ -164,9 +167,8 @@ class ReduceTemplate {
     for (DType part : reduction_.parts) totals.push_back(b.scratch(part, leaves_ * width));
     const auto leaf_into_totals = [&](Index leaf, std::int64_t count) {
       column_leaf(b, scratch, width, pool.scale(leaf, kLeaf), count, kept);
-      each_column(b, width, [&](Index c) {
-        store(b, totals, pool.add(pool.scale(leaf, width), c), load(b, scratch, c));
-      });
+      each_column(b, width,
+                  [&](Index c) { store(b, totals, pool.add(pool.scale(leaf, width), c), load(b, scratch, c)); });
     };
     const std::int64_t whole = dims_.reduced_count / kLeaf;
     const Index leaf = b.axis(b.begin_for("leaf", whole, LoopKind::serial));
@@ -226,14 +228,16 @@ class ReduceTemplate {
   }
 
   /// The pairwise leaf tree over rows of `width` columns; the result is row 0.
-  void combine_rows_pairwise(PhaseBuilder& b, const std::vector<BufferId>& rows, std::int64_t width, std::int64_t count) {
+  void combine_rows_pairwise(PhaseBuilder& b, const std::vector<BufferId>& rows, std::int64_t width,
+                             std::int64_t count) {
     IndexPool& pool = b.indices();
     const auto at = [&](Index row, Index c) { return pool.add(pool.scale(row, width), c); };
     for (; count > 1; count = (count + 1) / 2) {
       const Index j = b.axis(b.begin_for("j", count / 2, LoopKind::serial));
       each_column(b, width, [&](Index c) {
         const Index left = pool.scale(j, 2);
-        store(b, rows, at(j, c), reduction_.combine(b, load(b, rows, at(left, c)), load(b, rows, at(pool.add(left, 1), c))));
+        store(b, rows, at(j, c),
+              reduction_.combine(b, load(b, rows, at(left, c)), load(b, rows, at(pool.add(left, 1), c))));
       });
       b.end();
       if (count % 2 == 0) continue;

@@ -1,5 +1,6 @@
-// Row-persistent: softmax, norms, cross-entropy. All reductions run over the same trailing dims, so one unit takes a row
-// through all of them while it is in cache; what a later pass would have to compute again is kept in a row of scratch.
+// Row-persistent: softmax, norms, cross-entropy. All reductions run over the same trailing dims, so one unit takes a
+// row through all of them while it is in cache; what a later pass would have to compute again is kept in a row of
+// scratch.
 #include <algorithm>
 
 #include "codegen/kir/estimate.h"
@@ -124,7 +125,8 @@ class RowTemplate {
   void reduce(int hero) {
     const int operand = g_.nodes[hero].operands[0];
     const Reduction reduction = reduction_of(g_, hero);
-    const bool is_stored = std::any_of(stored_.begin(), stored_.end(), [&](const Stored& s) { return s.node == operand; });
+    const bool is_stored =
+        std::any_of(stored_.begin(), stored_.end(), [&](const Stored& s) { return s.node == operand; });
     const bool must_store = !is_stored && weight(g_, operand) >= kWorthStoring && is_read_again(g_, operand, hero);
     const BufferId row = must_store ? b_->scratch(g_.dtype(operand), form_.length) : -1;
     const State state = reduce_row(*b_, reduction, form_.length, [&](Index r) {

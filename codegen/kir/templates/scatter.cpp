@@ -34,8 +34,13 @@ const ir::ScalarFn* combine_fn(low::Scatter::Combine combine, DType t) {
 class ScatterTemplate {
  public:
   ScatterTemplate(KernelBuilder& k, Target target)
-      : k_(k), g_(k.group()), target_(target), scatter_(*g_.as<low::Scatter>(target.node)),
-        operands_(g_.nodes[target.node].operands), dims_(g_.dims(target.node)), update_dims_(g_.dims(operands_[2])) {
+      : k_(k),
+        g_(k.group()),
+        target_(target),
+        scatter_(*g_.as<low::Scatter>(target.node)),
+        operands_(g_.nodes[target.node].operands),
+        dims_(g_.dims(target.node)),
+        update_dims_(g_.dims(operands_[2])) {
     // Which operand dim each window dim of the updates runs along.
     for (std::size_t d = 0; d < dims_.size(); ++d) {
       const auto dim = static_cast<std::int64_t>(d);

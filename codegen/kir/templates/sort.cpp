@@ -36,8 +36,11 @@ ValueId is_less(PhaseBuilder& b, const std::vector<ValueId>& x, const std::vecto
 class SortTemplate {
  public:
   SortTemplate(KernelBuilder& k, const std::vector<Target>& targets)
-      : k_(k), targets_(targets), node_(k.group().nodes[targets[0].node]),
-        sort_(*k.group().as<low::Sort>(targets[0].node)), dims_(k.group().dims(targets[0].node)),
+      : k_(k),
+        targets_(targets),
+        node_(k.group().nodes[targets[0].node]),
+        sort_(*k.group().as<low::Sort>(targets[0].node)),
+        dims_(k.group().dims(targets[0].node)),
         length_(dims_[sort_.dim]) {
     for (std::size_t d = 0; d < dims_.size(); ++d) {
       if (static_cast<int>(d) != sort_.dim) others_.push_back(dims_[d]);
@@ -123,8 +126,8 @@ class SortTemplate {
     const ValueId right_first = is_less(*b_, std::vector<ValueId>(right.begin(), right.begin() + keys),
                                         std::vector<ValueId>(left.begin(), left.begin() + keys));
     // Stable: the right run goes first only if it is strictly less, or the left run is used up.
-    const ValueId takes_right = b_->op(ScalarOp::and_, right_left,
-                                       b_->op(ScalarOp::or_, b_->op(ScalarOp::not_, left_left), right_first));
+    const ValueId takes_right =
+        b_->op(ScalarOp::and_, right_left, b_->op(ScalarOp::or_, b_->op(ScalarOp::not_, left_left), right_first));
     for (std::size_t k = 0; k < scratch_.size(); ++k) {
       b_->store(scratch_[k], pool.add(destination, at), b_->op(ScalarOp::select, takes_right, right[k], left[k]));
     }

@@ -27,8 +27,7 @@ void rebase_scratch(Block& block, int first, int by) {
 
 }  // namespace
 
-KernelBuilder::KernelBuilder(const Group& group, const std::vector<std::int64_t>& in_place,
-                             const Grain& grain)
+KernelBuilder::KernelBuilder(const Group& group, const std::vector<std::int64_t>& in_place, const Grain& grain)
     : buffers(group.nodes.size(), -1), group_(group), in_place_(in_place), grain_(grain) {
   in_place_.resize(group.results.size(), -1);
   for (int i = 0; i < group.num_inputs; ++i) {

@@ -59,8 +59,8 @@ class KernelBuilder {
   std::vector<int> params_at_phase_;  // how many there were when the phase was built: its scratch ids start there
 };
 
-/// Splits `count` items into units of `block` (the last may be short) and opens, inside each unit, a serial loop over its
-/// items. Call `units` for begin_phase, then `body(item)` is emitted by `for_each_item`.
+/// Splits `count` items into units of `block` (the last may be short) and opens, inside each unit, a serial loop over
+/// its items. Call `units` for begin_phase, then `body(item)` is emitted by `for_each_item`.
 struct Blocking {
   std::int64_t count = 1, block = 1;
   std::int64_t units() const { return (count + block - 1) / block; }

@@ -34,6 +34,7 @@ struct Row {
 };
 std::vector<Row> loop_rows();
 std::vector<Row> product_rows();
+std::vector<Row> convolution_rows();
 std::vector<Row> overhead_rows();
 
 using Work = std::function<void()>;

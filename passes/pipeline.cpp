@@ -84,10 +84,8 @@ Plan run_pipeline(const FunctionRef& traced, const PipelineOptions& options) {
   Clock::time_point before = Clock::now();
   const auto done = [&](std::string_view name, const FunctionRef& f) {
     const std::chrono::duration<double, std::milli> took = Clock::now() - before;
-    log(LogTopic::passes, "{}: {} took {:.3f} ms and leaves {} equations", f->name(), name, took.count(),
-        f->eqns().size());
+    log(LogTopic::passes, "{}: {} equations after {}, {:.3f} ms", traced->name(), f->eqns().size(), name, took.count());
     if (verifies()) check(f, name);
-    log(LogTopic::passes, "{}: {} equations after {}", traced->name(), f->eqns().size(), name);
     if (options.observe) options.observe(number, name, f);
     ++number;
     before = Clock::now();

@@ -9,6 +9,7 @@
 #include "fmt/format.h"
 #include "ir/check.h"
 #include "ir/log.h"
+#include "runtime/compiler_gate.h"
 #include "runtime/native_compiler.h"
 #include "runtime/thread_pool.h"
 
@@ -21,25 +22,33 @@ constexpr int kBackgroundDepth = 1 << 20;
 /// Kernels compiled so far by the process's compiler.
 std::atomic<int> compilations{0};
 
-/// The background thread must not be inside the compiler when exit destroys what the compiler uses. Exit destroys in
-/// the reverse order of making, and the compiler makes its statics as it first needs them: so the handler that stops
-/// the thread is registered after the first compilation, which never runs in the background, and again ever more
-/// rarely.
-void stop_background_at_exit() {
+/// For an exit from another thread than main: the handler is registered after the first compilation, which never runs
+/// in the background, and again ever more rarely, to be younger than the statics that the compiler has made meanwhile.
+void close_compiler_at_exit() {
   const int count = ++compilations;
-  if ((count & (count - 1)) == 0) std::atexit([] { KernelCache::global().stop_background(); });
+  if ((count & (count - 1)) == 0) std::atexit([] { CompilerGate::global().close(); });
+}
+
+absl::StatusOr<CompiledKernel> open_and_compile(const codegen::KernelCode& code) {
+  if (absl::Status status = codegen::open_compiler(); !status.ok()) return status;
+  absl::StatusOr<CompiledKernel> compiled = compile_native(code);
+  close_compiler_at_exit();
+  return compiled;
+}
+
+absl::StatusOr<CompiledKernel> compile_through_gate(const codegen::KernelCode& code) {
+  if (!CompilerGate::global().enter())
+    return absl::CancelledError(fmt::format("{}: not compiled, because the process is ending", code.name));
+  absl::StatusOr<CompiledKernel> compiled = open_and_compile(code);
+  CompilerGate::global().leave();
+  return compiled;
 }
 
 }  // namespace
 
 KernelCache& KernelCache::global() {
-  static KernelCache* const cache =
-      new KernelCache([](const codegen::KernelCode& code) -> absl::StatusOr<CompiledKernel> {
-        if (absl::Status status = codegen::open_compiler(); !status.ok()) return status;
-        absl::StatusOr<CompiledKernel> compiled = compile_native(code);
-        stop_background_at_exit();
-        return compiled;
-      });
+  static KernelCache* const cache = new KernelCache(compile_through_gate);
+  close_compiler_with_main_thread();
   return *cache;
 }
 
@@ -88,7 +97,7 @@ void KernelCache::compile_in_background(const KernelPtr& kernel) {
   if (!kernel->claim_compilation()) return;
   const auto task = [this, kernel] {
     const absl::Status status = compile(*kernel);
-    if (!status.ok())
+    if (!status.ok() && !absl::IsCancelled(status))
       ir::warn(fmt::format("{} stays interpreted: {}", kernel->code().name, std::string(status.message())));
   };
   if (this == &global() && compilations == 0) return task();  // the caller waits once, for the compiler to come up
@@ -97,7 +106,5 @@ void KernelCache::compile_in_background(const KernelPtr& kernel) {
 }
 
 void KernelCache::wait_for_background() { (void)background_.drain(); }
-
-void KernelCache::stop_background() { background_.stop(); }
 
 }  // namespace sheaf::runtime

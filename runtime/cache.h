@@ -34,8 +34,6 @@ class KernelCache {
   void compile_in_background(const KernelPtr& kernel);
   /// Waits for the background thread to finish what was asked of it.
   void wait_for_background();
-  /// Ends the background thread; what it has not begun is dropped.
-  void stop_background();
 
  private:
   absl::Status compile(Kernel& kernel);

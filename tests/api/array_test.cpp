@@ -149,12 +149,11 @@ TEST_CASE("arrays print as nested lists and traced ones as their type and line")
   CHECK(to_string(array({{1, 20}, {300, 4}})) == "[[  1  20]\n [300   4]]");
   CHECK(to_string(Array(3)) == "3");
   std::ostringstream out;
-  const int line = __LINE__ + 1;
-  jit(
-      [&](Array x) {
-        out << x * 2;
-        return x;
-      },
-      {.name = "f"})(ones({2}));
+  const int line = __LINE__ + 2;
+  const auto prints = [&](Array x) {
+    out << x * 2;
+    return x;
+  };
+  jit(prints, {.name = "f"})(ones({2}));
   CHECK(out.str().starts_with("Traced f32[2] at array_test.cpp:" + std::to_string(line)));
 }

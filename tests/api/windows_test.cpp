@@ -208,8 +208,8 @@ TEST_CASE("wrong convolutions name the line, both shapes and what does not fit")
         "  lhs: f32[2, 8, 8, 3]   (made at HERE+1)\n  rhs: f32[3, 4, 5]   (made at HERE+21)");
   text = message_of<ShapeError>([&] { conv(x, zeros({3, 3, 3, 1}), {.padding = {{-9, 0}, {0, 0}}}); }, base);
   CHECK(text ==
-        "HERE+24: conv: padding (low -9, high 0) of dim 1 leaves -1 elements\n"
-        "  lhs: f32[2, 8, 8, 3]   (made at HERE+1)\n  rhs: f32[3, 3, 3, 1]   (made at HERE+24)");
+        "HERE+25: conv: padding (low -9, high 0) of dim 1 leaves -1 elements\n"
+        "  lhs: f32[2, 8, 8, 3]   (made at HERE+1)\n  rhs: f32[3, 3, 3, 1]   (made at HERE+25)");
 }
 
 TEST_CASE("wrong pools and running reductions name the operand") {
@@ -221,12 +221,12 @@ TEST_CASE("wrong pools and running reductions name the operand") {
         "HERE+2: max_pool: window [2, 2] must have 1 entries, one for each dim of the window\n"
         "  operand: f32[2, 8, 3]   (made at HERE+1)");
   text = message_of<ShapeError>([&] { cumsum(x, {.axis = 3}); }, base);
-  CHECK(text == "HERE+5: cumsum: axis 3 is out of range for rank 3\n  operand: f32[2, 8, 3]   (made at HERE+1)");
+  CHECK(text == "HERE+6: cumsum: axis 3 is out of range for rank 3\n  operand: f32[2, 8, 3]   (made at HERE+1)");
   text = message_of<TypeError>([&] { cummax(x > 0); }, base);
   CHECK(text ==
-        "HERE+7: cummax: cumulative max takes integers or floats, not bool[2, 8, 3]\n"
-        "  operand: bool[2, 8, 3]   (made at HERE+7)");
+        "HERE+8: cummax: cumulative max takes integers or floats, not bool[2, 8, 3]\n"
+        "  operand: bool[2, 8, 3]   (made at HERE+8)");
   text = message_of<ShapeError>([&] { max_pool(zeros({3})); }, base);
   CHECK(text ==
-        "HERE+10: max_pool: there must be dims N and C, and any spatial ones\n  operand: f32[3]   (made at HERE+10)");
+        "HERE+12: max_pool: there must be dims N and C, and any spatial ones\n  operand: f32[3]   (made at HERE+12)");
 }

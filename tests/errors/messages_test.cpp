@@ -139,7 +139,7 @@ TEST_CASE("vmap lists every mapped argument with its size") {
         "  argument 0 .b: f32[3], axis 0, size 3\n"
         "  argument 1: f32[4], axis 0, size 4");
   text = message_of<ShapeError>([&] { vmap(sheaf::sin, {.in = {1}})(ones({4})); }, base);
-  CHECK(text == "HERE+7: vmap: argument 0 is f32[4] and has no axis 1 to map");
+  CHECK(text == "HERE+8: vmap: argument 0 is f32[4] and has no axis 1 to map");
 }
 
 TEST_CASE("axes, shapes and dtypes out of range are refused with the operand") {
@@ -155,13 +155,13 @@ TEST_CASE("axes, shapes and dtypes out of range are refused with the operand") {
         "HERE+6: index: index 2 is out of range for axis 0 of extent 2\n  operand: f32[2, 3]   (made at HERE+1)");
   text = message_of<ShapeError>([&] { x(0, 3); }, base);
   CHECK(text ==
-        "HERE+8: index: index 3 is out of range for axis 1 of extent 3\n  operand: f32[2, 3]   (made at HERE+1)");
+        "HERE+9: index: index 3 is out of range for axis 1 of extent 3\n  operand: f32[2, 3]   (made at HERE+1)");
   text = message_of<TypeError>([&] { x & 1; }, base);
-  CHECK(text == "HERE+10: and: takes bool or an integer, not f32\n  lhs: f32[2, 3]   (made at HERE+1)");
+  CHECK(text == "HERE+12: and: takes bool or an integer, not f32\n  lhs: f32[2, 3]   (made at HERE+1)");
   text = message_of<TypeError>([&] { Array() + 1; }, base);
-  CHECK(text == "HERE+12: an Array that was never given a value is used");
+  CHECK(text == "HERE+14: an Array that was never given a value is used");
   text = message_of<TypeError>([&] { jit([](Layer p, Array y) { return p.W + y; })({x, Array()}, x); }, base);
-  CHECK(text == "HERE+14: argument 0 .b was never given a value");
+  CHECK(text == "HERE+16: argument 0 .b was never given a value");
 }
 
 TEST_CASE("an array that no machine has room for is out of memory on the line that asks for it") {

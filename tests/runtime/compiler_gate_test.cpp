@@ -1,0 +1,48 @@
+// The gate lets nobody in once it is closed, and is not closed while another thread is inside.
+#include "runtime/compiler_gate.h"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <latch>
+#include <thread>
+
+namespace sheaf::runtime {
+namespace {
+
+TEST_CASE("a closed gate refuses everyone") {
+  CompilerGate gate;
+  CHECK(gate.enter());
+  gate.leave();
+  gate.close();
+  CHECK_FALSE(gate.enter());
+  gate.close();
+}
+
+TEST_CASE("closing waits for the thread that is inside") {
+  CompilerGate gate;
+  std::latch is_inside(1);
+  std::atomic<bool> has_left{false};
+  std::thread compiling([&] {
+    CHECK(gate.enter());
+    is_inside.count_down();
+    while (gate.enter()) gate.leave();  // until the gate is closing
+    has_left = true;
+    gate.leave();
+  });
+  is_inside.wait();
+  gate.close();
+  CHECK(has_left);
+  compiling.join();
+}
+
+TEST_CASE("a thread that is inside itself does not wait for itself") {
+  CompilerGate gate;
+  CHECK(gate.enter());
+  gate.close();
+  gate.leave();
+  CHECK_FALSE(gate.enter());
+}
+
+}  // namespace
+}  // namespace sheaf::runtime

@@ -129,6 +129,21 @@ const Spec kBinary[] = {
      [](Real y, Real x) { return over_square(-y, x, y); }, 8},
 };
 
+// Ops whose result is a bool, which has no derivative.
+struct Claim {
+  const OpDef* op;
+  bool (*holds)(double x, double y);
+};
+const Claim kClaims[] = {
+    {&ops::is_finite, [](double x, double) { return std::isfinite(x); }},
+    {&ops::eq, [](double x, double y) { return x == y; }},
+    {&ops::ne, [](double x, double y) { return !(x == y); }},
+    {&ops::lt, [](double x, double y) { return x < y; }},
+    {&ops::le, [](double x, double y) { return x <= y; }},
+    {&ops::gt, [](double x, double y) { return x > y; }},
+    {&ops::ge, [](double x, double y) { return x >= y; }},
+};
+
 struct Format {
   int digits, lowest_exponent;
   double largest;
@@ -237,6 +252,22 @@ void check(const Spec& s, const Literals& in) {
   for (int k = 0; k < static_cast<int>(in.size()); ++k) check_slope(s, in, k);
 }
 
+void check(const Claim& c, const Literals& in) {
+  const FunctionRef f = one_op(*c.op, in);
+  for (const Literal& got : {eval(*f, in)[0], tests::run(f, in, runtime::Tier::interpreted)[0]}) {
+    for (std::int64_t i = 0; i < got.size(); ++i) {
+      const double x = in[0].get(i), y = in.size() > 1 ? in[1].get(i) : 0;
+      CHECK_MESSAGE((got.bits(i) != 0) == c.holds(x, y),
+                    fmt::format("{} {}({}, {})", c.op->name, name(in[0].dtype()), x, y));
+    }
+  }
+}
+
+template <class Table>
+bool has_row(const Table& table, Op op) {
+  return std::any_of(std::begin(table), std::end(table), [&](const auto& row) { return row.op == op; });
+}
+
 }  // namespace
 
 TEST_CASE("every unary op has the value and the derivative of calculus, or the documented one, at all special points") {
@@ -249,13 +280,16 @@ TEST_CASE("every binary op has the value and the derivatives of calculus, or the
     for (DType t : {f32, f64, f16, bf16}) check(s, grid(t));
 }
 
-TEST_CASE("no floating unary or binary op is without a row in this matrix") {
+TEST_CASE("every comparison and test of floats is right at all special points and pairs of them") {
+  for (const Claim& c : kClaims)
+    for (DType t : {f32, f64, f16, bf16}) check(c, c.op->arity == 1 ? Literals{vec(t, points(t))} : grid(t));
+}
+
+// Conversions have attributes, and tables of their own in ops_eval_test.cpp.
+TEST_CASE("no unary or binary op that takes floats is without a row in this matrix") {
   for (Op op : all_ops()) {
-    const bool is_floating = op->types == Dtypes::floating || op->types == Dtypes::real || op->types == Dtypes::ordered;
-    if (!op->is_elementwise || op->arity > 2 || !is_floating || op->no_jvp == Absent::integer_result) continue;
-    const auto names_it = [&](const Spec& s) { return s.op == op; };
-    CHECK_MESSAGE((std::any_of(std::begin(kUnary), std::end(kUnary), names_it) ||
-                   std::any_of(std::begin(kBinary), std::end(kBinary), names_it)),
-                  std::string(op->name));
+    if (!op->is_elementwise || op->arity > 2 || !contains(op->types, f32) || op->attrs.make) continue;
+    CHECK_MESSAGE((has_row(kUnary, op) || has_row(kBinary, op) || has_row(kClaims, op)), std::string(op->name));
+    if (op->no_jvp != Absent::integer_result) CHECK_FALSE(has_row(kClaims, op));
   }
 }

@@ -1,5 +1,5 @@
 // The command line over the same functions the library calls: `sheaf opt` prints what a pass makes of a file, `sheaf
-// run` runs a file, dumps included, with the interpreter or compiled.
+// run` runs a file, dumps included, with the interpreter or compiled, and `sheaf ops` prints docs/ops.md.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,6 +21,7 @@
 #include "runtime/device.h"
 #include "sheaf/data.h"
 #include "sheaf/error.h"
+#include "tools/ops_table.h"
 #include "trace/execute.h"
 
 namespace {
@@ -34,6 +35,7 @@ constexpr const char* kUsage = R"(sheaf: reads, transforms and runs IR text
                                                      run the first function of FILE and print its results; parameters
                                                      without an --input get random numbers
   sheaf passes                                       list the passes
+  sheaf ops                                          print what every op has, as docs/ops.md
 
 FILE is a .sheaf file, such as any SHEAF_DUMP writes; - is standard input.
 )";
@@ -176,6 +178,10 @@ int dispatch(int argc, char** argv) {
   if (o.command == "opt") return opt(o);
   if (o.command == "run") return run(o);
   if (o.command == "passes") return list_passes();
+  if (o.command == "ops") {
+    std::fputs(ops_table().c_str(), stdout);
+    return 0;
+  }
   if (o.command == "--help" || o.command == "help") {
     std::fputs(kUsage, stdout);
     return 0;

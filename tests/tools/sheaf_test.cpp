@@ -3,6 +3,9 @@
 #include <sys/wait.h>
 
 #include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
 #include <string>
 
 #include "sheaf/data.h"
@@ -84,4 +87,16 @@ TEST_CASE("passes lists every pass with what it does") {
     CAPTURE(name);
     CHECK(ran.text.find(name) != std::string::npos);
   }
+}
+
+TEST_CASE("docs/ops.md is what the ops have") {
+  const std::string page = SHEAF_SOURCE_DIR "/docs/ops.md";
+  const Ran ran = sheaf_tool("ops");
+  REQUIRE(ran.status == 0);
+  const char* bless = std::getenv("SHEAF_BLESS");
+  if (bless && *bless == '1') std::ofstream(page) << ran.text;
+  std::ostringstream committed;
+  committed << std::ifstream(page).rdbuf();
+  CHECK_MESSAGE(committed.str() == ran.text,
+                "docs/ops.md is out of date; to print it again: build/sheaf ops > docs/ops.md");
 }

@@ -17,6 +17,10 @@ namespace {
 
 using Dims = kir::Contract::Dims;
 
+constexpr std::vector<std::int64_t> Dims::* kLists[] = {&Dims::extents, &Dims::lhs_strides, &Dims::rhs_strides,
+                                                        &Dims::out_strides};
+constexpr std::int64_t kShortestRun = 4;
+
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 constexpr std::int64_t round_up(std::int64_t a, std::int64_t b) { return ceil_div(a, b) * b; }
 
@@ -57,6 +61,22 @@ bool is_one_dim(const Dims& dims) { return dims.extents.size() == 1; }
 // True if the dim is a run of neighbours in an operand with these strides.
 bool is_run(const Dims& dims, const std::vector<std::int64_t>& strides) {
   return is_one_dim(dims) && (strides[0] == 1 || dims.extents[0] == 1);
+}
+
+// Where the innermost dim of the batch is a run in all three and the result has no columns, as with a kernel of its own
+// for each channel: that dim becomes the columns, which lhs then has as well.
+void take_batch_as_columns(kir::Contract& c) {
+  Dims& batch = c.batch;
+  const auto is_last_run = [&](const std::vector<std::int64_t>& strides) { return strides.back() == 1; };
+  if (size_of(c.n) != 1 || batch.extents.back() < kShortestRun || !is_last_run(batch.lhs_strides) ||
+      !is_last_run(batch.rhs_strides) || !is_last_run(batch.out_strides))
+    return;
+  c.n = {};
+  for (auto list : kLists) {
+    (c.n.*list).push_back((batch.*list).back());
+    (batch.*list).pop_back();
+  }
+  batch = merged(batch);
 }
 
 kir::Contract swapped(const kir::Contract& c) {
@@ -151,8 +171,8 @@ constexpr std::int64_t kWantedUnits = 16;
 constexpr std::int64_t kSmallestUnit = 8'000'000;  // multiply-adds
 
 constexpr std::int64_t kPanelBytes = 1 << 20;  // of the right operand, for one column of tiles: it stays in L2
+constexpr std::int64_t kSumBytes = 1 << 19;  // of the sums that one unit goes back to with every block of terms
 constexpr std::int64_t kTileStart = 15;  // cycles, besides one for each of its registers
-constexpr std::int64_t kShortestRun = 4;
 
 bool can_be_direct(const ContractPlan& p) {
   const kir::Contract& c = p.contract;
@@ -207,8 +227,7 @@ void part_rows(ContractPlan& p) {
     to.insert(to.end(), from.begin(), from.end() - 1);
     from.erase(from.begin(), from.end() - 1);
   };
-  for (auto list : {&Dims::extents, &Dims::lhs_strides, &Dims::rhs_strides, &Dims::out_strides})
-    move(m.*list, batch.*list);
+  for (auto list : kLists) move(m.*list, batch.*list);
   p.batches = size_of(batch);
   p.rows = size_of(m);
 }
@@ -223,7 +242,8 @@ Tile choose_sliding_tile(const ContractPlan& p, const CpuTarget& target, bool co
     for (std::int64_t rows = 1; rows <= std::min(p.rows, sums / vectors); ++rows) {
       if (continues && p.rows % rows != 0) continue;
       const std::int64_t tiles = ceil_div(p.rows, rows) * ceil_div(p.columns, vectors * p.lanes);
-      const std::int64_t half_cycles = std::max({rows * vectors, rows + vectors, std::int64_t{8}});  // of each term
+      const std::int64_t loads = vectors + (p.has_lhs_columns ? rows * vectors : rows);
+      const std::int64_t half_cycles = std::max({rows * vectors, loads, std::int64_t{8}});  // of each term
       const std::int64_t cycles = tiles * (p.terms * half_cycles + 2 * (rows * vectors + kTileStart));
       if (cycles >= best_cycles) continue;
       best = {static_cast<int>(rows), static_cast<int>(vectors)};
@@ -233,14 +253,15 @@ Tile choose_sliding_tile(const ContractPlan& p, const CpuTarget& target, bool co
   return best;
 }
 
-// Sums of very many terms, as in the gradient of a kernel, are taken over a few of the outermost terms at a time, which
-// stay in L2 for all tiles; otherwise a column of the right operand does, for all rows of all batches.
+// Sums of very many terms, as in the gradient of a kernel, are taken over a few of the outermost terms at a time, whose
+// rows and columns stay in L2 for all tiles, as do their sums; otherwise a column of the right operand does, for all
+// rows of all batches.
 void plan_sliding(ContractPlan& p, const CpuTarget& target) {
   part_rows(p);
   const kir::Contract& c = p.contract;
   const std::int64_t outer_terms = c.k.extents[0], inner_terms = p.terms / std::max<std::int64_t>(outer_terms, 1);
   const int bytes = size_bytes(c.rhs);
-  const bool continues = p.terms * 2 * p.lanes * bytes > kPanelBytes && outer_terms > 1 && holds_sums(p);
+  const bool continues = p.terms * (p.rows + 2 * p.lanes) * bytes > kPanelBytes && outer_terms > 1 && holds_sums(p);
   const Tile tile = choose_sliding_tile(p, target, continues);
   p.is_direct = p.has_columns_first = true;
   p.tile_rows = tile.rows;
@@ -258,7 +279,7 @@ void plan_sliding(ContractPlan& p, const CpuTarget& target) {
   const std::int64_t tile_work = std::max<std::int64_t>(1, p.terms * p.tile_rows * p.tile_columns());
   const auto units = [&] { return p.batches * ceil_div(row_tiles, tall) * ceil_div(column_tiles, wide); };
   const auto is_too_large = [&] {
-    if (continues) return units() < kWantedUnits;
+    if (continues) return units() < kWantedUnits || tall * wide * p.tile_rows * p.tile_columns() * bytes > kSumBytes;
     return tall * wide * tile_work > kDirectUnit || wide * p.tile_columns() * p.terms * bytes > kPanelBytes;
   };
   while (wide > 1 && is_too_large()) wide = ceil_div(wide, 2);
@@ -326,6 +347,8 @@ ContractPlan plan_contract(const kir::Contract& contract, const CpuTarget& targe
   ContractPlan p;
   p.contract = contract;
   for (Dims* dims : {&p.contract.batch, &p.contract.m, &p.contract.n, &p.contract.k}) *dims = merged(*dims);
+  take_batch_as_columns(p.contract);
+  p.has_lhs_columns = p.contract.n.lhs_strides[0] != 0;
   // Vectors run along the result's columns; if it is the rows that are neighbours, they become the columns.
   const Dims &m = p.contract.m, &n = p.contract.n;
   p.is_swapped = !is_run(n, n.out_strides) && is_run(m, m.out_strides);
@@ -337,7 +360,9 @@ ContractPlan plan_contract(const kir::Contract& contract, const CpuTarget& targe
   p.terms = size_of(p.contract.k);
   p.computed = computed_dtype(contract.accumulate);
   p.lanes = target.lanes(size_bytes(p.computed));
-  if (can_be_direct(p)) {
+  if (p.has_lhs_columns) {
+    plan_sliding(p, target);
+  } else if (can_be_direct(p)) {
     plan_direct(p, target);
   } else if (!(is_one_dim(p.contract.m) && is_one_dim(p.contract.k)) && can_slide(p)) {
     plan_sliding(p, target);

@@ -26,6 +26,8 @@ struct ContractPlan {
   /// Direct: operands are read where they lie. Otherwise blocks of both are packed first. Direct rows are of one dim;
   /// the other dims of m have become batch dims. Blocks of terms are then of the outermost dim of k.
   bool is_direct = false;
+  /// Direct: lhs has the columns too, of each term its own; they were the innermost dim of the batch.
+  bool has_lhs_columns = false;
   bool has_columns_first = false;  // units: column blocks outermost, then batch, then row blocks
   std::int64_t block_rows = 1, block_columns = 1;  // of one unit
   std::int64_t row_blocks = 1, column_blocks = 1;

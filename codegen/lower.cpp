@@ -230,9 +230,8 @@ class Lowering {
   /// Reads its operands where they lie, through strides.
   void add_contract(Frame& frame, const std::string& name, const Group& group, const std::vector<BufferRef>& inputs,
                     const std::vector<BufferRef>& outputs) {
-    const int node = group.results[0];
-    SHEAF_CHECK(group.results.size() == 1 && group.as<ir::lowering::Contract>(node),
-                name + ": a contraction is the only result of its kernel");
+    const int node = kir::contraction_of(group);
+    SHEAF_CHECK(group.results.size() == 1 && node >= 0, name + ": a contraction is the only result of its kernel");
     kir::StridedOperand operands[2];
     std::vector<BufferRef> buffers;
     for (int k = 0; k < 2; ++k) {
@@ -242,7 +241,7 @@ class Lowering {
       buffers.push_back(inputs[operand->node]);
     }
     buffers.push_back(outputs[0]);
-    kir::Kernel kernel = kir::contract_kernel(group, node, operands[0], operands[1]);
+    kir::Kernel kernel = kir::contract_kernel(group, operands[0], operands[1]);
     if (const std::int64_t bytes = plan_contract(*kernel.contract, host_cpu_target()).shared_bytes) {
       kernel.params.push_back({DType::u8, bytes, kir::Param::Access::temporary});
     }

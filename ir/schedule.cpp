@@ -105,9 +105,12 @@ absl::Status check_update(const Function& body) {
   return absl::OkStatus();
 }
 
-/// A contraction reads its operands through strides and is all its kernel does.
+/// A contraction reads its operands through strides, may write its result permuted and then reshaped, and is all its
+/// kernel does.
 absl::Status check_contract(const Function& body) {
   const Eqn* contract = body.results()[0].eqn();
+  for (const OpDef* written : {&ops::reshape, &ops::transpose})
+    while (contract && contract->op == written) contract = contract->in(0).eqn();
   if (body.results().size() != 1 || !contract || nest_of(*contract) != Nest::contract)
     return refused("schedule=contract needs the contraction to be the only result");
   for (Value v : contract->operands)

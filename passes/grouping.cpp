@@ -15,6 +15,7 @@
 #include "ir/op.h"
 #include "ir/ops/attrs.h"
 #include "ir/schedule.h"
+#include "passes/contraction_layout.h"
 #include "passes/emit.h"
 
 namespace sheaf::passes {
@@ -113,6 +114,7 @@ class Grouper {
   // --- placing -----------------------------------------------------------------------------------------------------
 
   void place(const Eqn& e) {
+    if (writes_for(e)) return assign_to_hero(e, group_[e.in(0)]);
     if (kind(e) == Kind::free && !must_store(e)) return;
     const int g = stands_alone(kind(e)) ? -1 : latest_group(e);
     const bool is_open = g >= 0 && !groups_[g].is_closed && groups_[g].members.size() < kMaxMembers;
@@ -182,6 +184,24 @@ class Grouper {
       if (!is_view && feeds_contraction(*user)) return true;
     }
     return false;
+  }
+
+  // A contraction writes its result as a permutation that keeps its vectors wants it, or as a reshape that has to exist
+  // wants it, instead of a copy being made of it.
+  bool writes_for(const Eqn& e) const {
+    if (e.op != &ops::transpose && e.op != &ops::reshape) return false;
+    const Value from = e.in(0);
+    if (!from.eqn() || group_[from] < 0 || is_result_[from] || users_[from].size() != 1) return false;
+    const std::vector<const Eqn*>& members = groups_[group_[from]].members;
+    if (members.front()->op != &ops::dot) return false;
+    if (e.op == &ops::reshape) return must_store(e);
+    return members.back()->op != &ops::reshape &&
+           keeps_columns(*members.front(), e, [&](Value v) { return group_[v] >= 0; });
+  }
+
+  void assign_to_hero(const Eqn& e, int index) {
+    groups_[index].members.push_back(&e);
+    assign(e, index, Role::full);
   }
 
   // What sliding windows meet is read so often that its own layout is worth a copy.

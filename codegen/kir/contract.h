@@ -19,7 +19,10 @@ struct StridedOperand {
 /// nullopt where reading `node` is more than one load at a strided address.
 std::optional<StridedOperand> strided_operand(const Group& group, int node);
 
-/// The kernel of the contraction `node` over operands that lie so; parameters lhs, rhs, out.
-Kernel contract_kernel(const Group& group, int node, const StridedOperand& lhs, const StridedOperand& rhs);
+/// The contraction that gives the group its result, perhaps permuted and then reshaped; -1 where there is none.
+int contraction_of(const Group& group);
+
+/// The kernel of the group's contraction over operands that lie so; parameters lhs, rhs, out.
+Kernel contract_kernel(const Group& group, const StridedOperand& lhs, const StridedOperand& rhs);
 
 }  // namespace sheaf::kir

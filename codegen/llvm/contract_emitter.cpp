@@ -91,6 +91,7 @@ void ContractEmitter::emit_direct_unit(Value lhs, Value rhs, Value out, Block ro
                   .rhs = c.rhs,
                   .out = c.out,
                   .lhs_row_stride = c.m.lhs_strides[0],
+                  .has_lhs_columns = plan_.has_lhs_columns,
                   .lhs_term_strides = c.k.lhs_strides,
                   .rhs_term_strides = c.k.rhs_strides,
                   .inner_terms = {c.k.extents.begin() + 1, c.k.extents.end()},
@@ -109,6 +110,7 @@ void ContractEmitter::emit_direct_unit(Value lhs, Value rhs, Value out, Block ro
     emit_loop(b_, constant(0), rows.count, plan_.tile_rows, [&](Value i) {
       Value row = minimum(b_.CreateAdd(rows.first, i), last_row);
       Value a_term = b_.CreateMul(terms.first, constant(c.k.lhs_strides[0]));
+      if (plan_.has_lhs_columns) a_term = b_.CreateAdd(a_term, j);
       Value a = element(c.lhs, lhs, b_.CreateAdd(b_.CreateMul(row, constant(c.m.lhs_strides[0])), a_term));
       Value b = element(c.rhs, rhs, b_.CreateAdd(b_.CreateMul(terms.first, constant(c.k.rhs_strides[0])), j));
       Value to = element(c.out, out, b_.CreateAdd(b_.CreateMul(row, constant(c.m.out_strides[0])), j));

@@ -1,5 +1,6 @@
 // The register tile: per term, load a row of the right operand, and for each row of the tile broadcast one element of
-// the left one and multiply-add. The sums never leave their registers; LLVM keeps them there without help.
+// the left one, or load a row of it where it has the columns too, and multiply-add. The sums never leave their
+// registers; LLVM keeps them there without help.
 #include "codegen/llvm/contract_emitter.h"
 #include "codegen/llvm/loops.h"
 #include "ir/check.h"
@@ -60,10 +61,12 @@ void ContractEmitter::emit_tile(llvm::Function& function, const TileShape& shape
     }
     for (int v = 0; v < vectors; ++v) row.push_back(to_computed(shape.rhs, load_columns(shape, shape.rhs, b, v)));
     for (int i = 0; i < shape.rows; ++i) {
-      Value one = b_.CreateLoad(lhs_type, element(shape.lhs, a, constant(i * shape.lhs_row_stride)));
-      Value many = scalar_.splat(to_computed(shape.lhs, one), plan_.lanes);
+      Value at = element(shape.lhs, a, constant(i * shape.lhs_row_stride));
+      Value all = nullptr;
+      if (!shape.has_lhs_columns) all = scalar_.splat(to_computed(shape.lhs, b_.CreateLoad(lhs_type, at)), plan_.lanes);
       for (int v = 0; v < vectors; ++v) {
-        b_.CreateStore(multiply_add(many, row[v], b_.CreateLoad(vector, sums[i][v])), sums[i][v]);
+        Value own = all ? all : to_computed(shape.lhs, load_columns(shape, shape.lhs, at, v));
+        b_.CreateStore(multiply_add(own, row[v], b_.CreateLoad(vector, sums[i][v])), sums[i][v]);
       }
     }
   });

@@ -223,5 +223,52 @@ TEST_CASE("compiled contractions of sliding windows equal the reference to the b
   }
 }
 
+// A kernel of its own for each channel, channels last: the channels are the innermost dim of the batch everywhere. With
+// `is_gradient`, the sum is over places instead of over the window.
+Problem by_channel(const Images& s, bool is_gradient, DType in, DType out) {
+  const std::int64_t e = (s.extent - s.window) / s.stride + 1, row = s.extent * s.channels;
+  Contract::Dims places{.extents = {s.count, e, e},
+                        .lhs_strides = {s.extent * row, s.stride * row, s.stride * s.channels},
+                        .rhs_strides = {0, 0, 0},
+                        .out_strides = {0, 0, 0}};
+  Contract::Dims taps{
+      .extents = {s.window, s.window}, .lhs_strides = {row, s.channels}, .rhs_strides = {0, 0}, .out_strides = {0, 0}};
+  Problem p;
+  Contract& c = p.contract;
+  c.batch = {.extents = {s.channels}, .lhs_strides = {1}, .rhs_strides = {1}, .out_strides = {1}};
+  c.m = is_gradient ? taps : places;
+  c.k = is_gradient ? places : taps;
+  const auto channels_last = [&](const Strides& extents) {
+    Strides strides(extents.size(), s.channels);
+    for (std::size_t i = extents.size() - 1; i-- > 0;) strides[i] = strides[i + 1] * extents[i + 1];
+    return strides;
+  };
+  c.m.out_strides = channels_last(c.m.extents);
+  c.k.rhs_strides = channels_last(c.k.extents);
+  c.lhs = c.rhs = in;
+  c.out = out;
+  c.accumulate = accumulator(in);
+  p.lhs_count = s.count * s.extent * row;
+  p.rhs_count = size_of(c.k) * s.channels;
+  p.out_count = size_of(c.m) * s.channels;
+  return p;
+}
+
+TEST_CASE("compiled contractions of each channel alone run along the channels, and equal the reference to the bit") {
+  std::mt19937 random(5);
+  for (const CpuTarget& target : runnable_targets()) {
+    if (!target.has_fma) continue;
+    for (const Images& images :
+         {Images{2, 8, 5, 3, 1, 0}, {1, 9, 70, 3, 2, 0}, {3, 7, 17, 2, 1, 0}, {1, 5, 64, 5, 1, 0}}) {
+      for (const bool is_gradient : {false, true}) {
+        CHECK(plan_contract(by_channel(images, is_gradient, f32, f32).contract, target).has_lhs_columns);
+        for (DType t : {f32, f64, bf16, f16, i32, u8}) check(by_channel(images, is_gradient, t, t), target, random);
+        check(by_channel(images, is_gradient, bf16, f32), target, random);
+      }
+    }
+    check(by_channel({50, 15, 7, 2, 1, 0}, true, f32, f32), target, random);  // sums go on block by block
+  }
+}
+
 }  // namespace
 }  // namespace sheaf::codegen

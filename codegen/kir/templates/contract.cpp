@@ -12,6 +12,24 @@ namespace {
 namespace low = ir::lowering;
 using Dims = std::vector<std::int64_t>;
 
+// The contraction that the group's result is, or is a reshape of a transpose of; and the steps in memory along its
+// dims.
+struct Written {
+  int node = -1;
+  Dims strides;
+};
+
+Written written(const Group& g) {
+  Written w{g.results[0], ir::strides_of(g.dims(g.results[0]))};
+  for (; g.as<low::Reshape>(w.node); w.strides = ir::strides_of(g.dims(w.node))) w.node = g.nodes[w.node].operands[0];
+  while (const auto* view = g.as<low::View>(w.node)) {
+    Dims of_operand;
+    for (int d : view->source) of_operand.push_back(w.strides[d]);
+    w = {g.nodes[w.node].operands[0], std::move(of_operand)};
+  }
+  return w;
+}
+
 Dims others(const Dims& a, const Dims& b, std::size_t rank) {
   Dims rest;
   for (std::int64_t d = 0; d < static_cast<std::int64_t>(rank); ++d) {
@@ -64,11 +82,16 @@ std::optional<StridedOperand> strided_operand(const Group& g, int node) {
   return operand;
 }
 
-Kernel contract_kernel(const Group& g, int node, const StridedOperand& lhs, const StridedOperand& rhs) {
+int contraction_of(const Group& g) {
+  const int node = written(g).node;
+  return g.as<low::Contract>(node) ? node : -1;
+}
+
+Kernel contract_kernel(const Group& g, const StridedOperand& lhs, const StridedOperand& rhs) {
+  const auto [node, out_strides] = written(g);
   const auto& c = *g.as<low::Contract>(node);
   const int lhs_node = g.nodes[node].operands[0], rhs_node = g.nodes[node].operands[1];
   const Shape &lhs_dims = g.dims(lhs_node), &rhs_dims = g.dims(rhs_node);
-  const std::vector<std::int64_t> out_strides = ir::strides_of(g.dims(node));
   Contract contract;
   std::size_t out = 0;
   const auto add = [](Contract::Dims& dims, std::int64_t extent, std::int64_t l, std::int64_t r, std::int64_t o) {

@@ -1,4 +1,4 @@
-// Convolutions of the shapes that LeNet and ResNet have, forward and both gradients, against oneDNN.
+// Convolutions of the shapes that LeNet, ResNet and MobileNet have, forward and both gradients, against oneDNN.
 #include <fmt/format.h>
 #include <sheaf/sheaf.h>
 
@@ -21,7 +21,10 @@ Floats floats_of(const Array& x) {
 
 Work ours(const ConvShape& s, ConvPass pass, const Array& x, const Array& kernel, const Array& y, Array& result) {
   const std::int64_t p = s.padding(), high = (s.result_extent() - 1) * s.stride + s.size - p - s.extent;
-  const Conv options{.strides = {s.stride, s.stride}, .padding = {{p, high}, {p, high}}};
+  const Conv options{.strides = {s.stride, s.stride},
+                     .padding = {{p, high}, {p, high}},
+                     .groups = s.groups,
+                     .input = s.channels_first ? "NCHW" : "NHWC"};
   const auto loss = [options](Array a, Array b, Array c) { return sum(conv(a, b, options) * c); };
   auto forward = jit([options](Array a, Array b) { return conv(a, b, options); }, {.name = "conv"});
   auto input = jit([loss](Array a, Array b, Array c) { return grad([&](Array v) { return loss(v, b, c); })(a); },
@@ -40,9 +43,12 @@ Work ours(const ConvShape& s, ConvPass pass, const Array& x, const Array& kernel
 
 Result convolution(const ConvShape& s, ConvPass pass, const Options& options) {
   const std::int64_t e = s.result_extent();
-  const Array x = random::normal(random::key(1), {s.batch, s.extent, s.extent, s.in});
-  const Array kernel = random::normal(random::key(2), {s.size, s.size, s.in, s.out});
-  const Array y = random::normal(random::key(3), {s.batch, e, e, s.out});
+  const auto images = [&](std::int64_t extent, std::int64_t channels) {
+    return s.channels_first ? Shape{s.batch, channels, extent, extent} : Shape{s.batch, extent, extent, channels};
+  };
+  const Array x = random::normal(random::key(1), images(s.extent, s.in));
+  const Array kernel = random::normal(random::key(2), {s.size, s.size, s.in / s.groups, s.out});
+  const Array y = random::normal(random::key(3), images(e, s.out));
   Array result;
   const Work work = ours(s, pass, x, kernel, y, result);
   const auto rate = [&](double seconds) { return fmt::format("{:.0f} GF/s", s.flops() / seconds * 1e-9); };
@@ -63,27 +69,49 @@ Result convolution(const ConvShape& s, ConvPass pass, const Options& options) {
   return r;
 }
 
+// "conv 3 x 3, 64 to 128, 28 x 28, batch 8, stride 2"
+std::string name_of(const ConvShape& s) {
+  std::string name = fmt::format("conv {0} x {0}, ", s.size);
+  if (s.groups == s.in) name += fmt::format("{} each alone", s.in);
+  else if (s.in == s.out) name += fmt::format("{}", s.in);
+  else name += fmt::format("{} to {}", s.in, s.out);
+  name += fmt::format(", {0} x {0}, batch {1}", s.extent, s.batch);
+  if (s.stride > 1) name += fmt::format(", stride {}", s.stride);
+  return s.channels_first ? name + ", NCHW" : name;
+}
+
 }  // namespace
 
 std::vector<Row> convolution_rows() {
-  struct Named {
-    const char* name;
-    ConvShape shape;
+  static constexpr ConvShape kShapes[] = {
+      // LeNet
+      {.batch = 128, .extent = 28, .in = 1, .out = 32, .size = 5},
+      {.batch = 128, .extent = 14, .in = 32, .out = 64, .size = 5},
+      // ResNet
+      {.batch = 4, .extent = 224, .in = 3, .out = 64, .size = 7, .stride = 2},
+      {.batch = 8, .extent = 56, .in = 64, .out = 64, .size = 3},
+      {.batch = 1, .extent = 28, .in = 128, .out = 128, .size = 3},
+      {.batch = 32, .extent = 28, .in = 128, .out = 128, .size = 3},
+      {.batch = 1, .extent = 14, .in = 256, .out = 256, .size = 3},
+      {.batch = 32, .extent = 14, .in = 256, .out = 256, .size = 3},
+      {.batch = 8, .extent = 7, .in = 512, .out = 512, .size = 3},
+      {.batch = 8, .extent = 56, .in = 128, .out = 128, .size = 3, .stride = 2},
+      {.batch = 8, .extent = 56, .in = 64, .out = 256, .size = 1},
+      {.batch = 1, .extent = 14, .in = 256, .out = 64, .size = 1},
+      {.batch = 8, .extent = 56, .in = 128, .out = 256, .size = 1, .stride = 2},
+      {.batch = 8, .extent = 28, .in = 128, .out = 128, .size = 3, .channels_first = true},
+      {.batch = 8, .extent = 28, .in = 128, .out = 256, .size = 1, .channels_first = true},
+      // MobileNet
+      {.batch = 8, .extent = 56, .in = 128, .out = 128, .size = 3, .groups = 128},
+      {.batch = 8, .extent = 56, .in = 128, .out = 128, .size = 3, .stride = 2, .groups = 128},
+      {.batch = 8, .extent = 28, .in = 192, .out = 192, .size = 7, .groups = 192},
   };
-  const Named shapes[] = {{"LeNet 1, 28 x 28, 5 x 5, 1 to 32", {128, 28, 1, 32, 5, 1}},
-                          {"LeNet 2, 14 x 14, 5 x 5, 32 to 64", {128, 14, 32, 64, 5, 1}},
-                          {"ResNet 56 x 56, 3 x 3, 64", {8, 56, 64, 64, 3, 1}},
-                          {"ResNet 28 x 28, 3 x 3, 128", {8, 28, 128, 128, 3, 1}},
-                          {"ResNet 14 x 14, 3 x 3, 256", {8, 14, 256, 256, 3, 1}},
-                          {"ResNet 7 x 7, 3 x 3, 512", {8, 7, 512, 512, 3, 1}},
-                          {"ResNet 56 x 56, 1 x 1, 64 to 256", {8, 56, 64, 256, 1, 1}},
-                          {"ResNet 56 x 56, 3 x 3, 128, stride 2", {8, 56, 128, 128, 3, 2}}};
   constexpr const char* kPasses[] = {"", ", d input", ", d kernel"};
   std::vector<Row> rows;
-  for (const Named& n : shapes)
+  for (const ConvShape& s : kShapes)
     for (int pass = 0; pass < 3; ++pass)
-      rows.push_back({fmt::format("conv {}{}", n.name, kPasses[pass]), "oneDNN", [n, pass](const Options& options) {
-                        return convolution(n.shape, static_cast<ConvPass>(pass), options);
+      rows.push_back({name_of(s) + kPasses[pass], "oneDNN", [s, pass](const Options& options) {
+                        return convolution(s, static_cast<ConvPass>(pass), options);
                       }});
   return rows;
 }

@@ -129,15 +129,17 @@ OneDnnConv onednn_conv(const ConvShape& s, ConvPass pass, float* x, float* kerne
   const Library* l = library();
   if (!l) return {};
   const std::int64_t e = s.result_extent();
-  const std::vector<dnnl_dim_t> weights = {s.out, s.in, s.size, s.size};
-  const Layouts layouts{.x = l->memory({s.batch, s.in, s.extent, s.extent}, dnnl_nhwc),
+  std::vector<dnnl_dim_t> weights = {s.out / s.groups, s.in / s.groups, s.size, s.size};
+  if (s.groups > 1) weights.insert(weights.begin(), s.groups);
+  const dnnl_format_tag_t tag = s.channels_first ? dnnl_nchw : dnnl_nhwc;
+  const Layouts layouts{.x = l->memory({s.batch, s.in, s.extent, s.extent}, tag),
                         .kernel = l->memory(weights, dnnl_format_tag_any),
-                        .y = l->memory({s.batch, s.out, e, e}, dnnl_nhwc)};
+                        .y = l->memory({s.batch, s.out, e, e}, tag)};
   const dnnl_primitive_desc_t how = planned(*l, s, pass, layouts);
   const bool is_kernel_result = pass == ConvPass::kernel_gradient;
   const dnnl_memory_desc_t own =
       *l->query(how, is_kernel_result ? dnnl_query_diff_weights_md : dnnl_query_weights_md, 0);
-  const dnnl_memory_desc_t plain = l->memory(weights, dnnl_hwio);
+  const dnnl_memory_desc_t plain = l->memory(weights, s.groups > 1 ? dnnl_hwigo : dnnl_hwio);
   const dnnl_memory_t own_kernel = l->at(own, DNNL_MEMORY_ALLOCATE);
   if (!is_kernel_result) l->copy(plain, l->at(plain, kernel), own, own_kernel);
   dnnl_primitive_t primitive;

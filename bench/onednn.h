@@ -6,20 +6,22 @@
 
 namespace bench {
 
-/// x: [batch, extent, extent, in], kernel: [size, size, in, out], SAME padding for odd sizes, f32.
+/// x: [batch, extent, extent, in], or [batch, in, extent, extent]; kernel: [size, size, in / groups, out]. Padding is
+/// SAME for odd sizes, f32.
 struct ConvShape {
-  std::int64_t batch, extent, in, out, size, stride;
+  std::int64_t batch, extent, in, out, size, stride = 1, groups = 1;
+  bool channels_first = false;
   std::int64_t padding() const { return size / 2; }
   std::int64_t result_extent() const { return (extent + 2 * padding() - size) / stride + 1; }
   double flops() const {
-    return 2.0 * static_cast<double>(batch * result_extent() * result_extent() * out * size * size * in);
+    return 2.0 * static_cast<double>(batch * result_extent() * result_extent() * out * size * size * in / groups);
   }
 };
 enum class ConvPass { forward, input_gradient, kernel_gradient };
 
-/// The pass over these buffers: images and results channels last, as the user has them; the kernel in whatever order
-/// oneDNN likes best, reordered once and outside the time. `to` gets the pass's result, a kernel as [size, size, in,
-/// out]. Empty: not installed, or refused.
+/// The pass over these buffers: images and results as the user has them; the kernel in whatever order
+/// oneDNN likes best, reordered once and outside the time. `to` gets the pass's result, a kernel as the operand.
+/// Empty: not installed, or refused.
 struct OneDnnConv {
   std::function<void()> run;
   std::function<void(float* to)> read_result;

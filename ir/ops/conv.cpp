@@ -345,41 +345,72 @@ constinit const OpDef conv = {
     .samples =
         [] {
           return Samples{
-          // NHWC, HWIO
+              // NHWC, HWIO
               "conv f64[2, 4, 3, 2], f64[2, 2, 2, 3] {lhs_batch=[0], lhs_feature=[3], lhs_spatial=[1, 2], rhs_feature=[2], "
               "rhs_spatial=[0, 1], rhs_output=[3], out_batch=[0], out_spatial=[1, 2], out_feature=[3], low=[1, 0], high=[0, 1]}",
               "conv f32[1, 5, 6, 3], f32[3, 3, 3, 4] {lhs_batch=[0], lhs_feature=[3], lhs_spatial=[1, 2], rhs_feature=[2], "
               "rhs_spatial=[0, 1], rhs_output=[3], out_batch=[0], out_spatial=[1, 2], out_feature=[3], strides=[2, 2], "
               "low=[1, 1], high=[1, 1]}",
-          // NCHW, OIHW
+              // NCHW, OIHW
               "conv f32[2, 3, 4, 5], f32[2, 3, 2, 3] {lhs_batch=[0], lhs_feature=[1], lhs_spatial=[2, 3], rhs_feature=[1], "
               "rhs_spatial=[2, 3], rhs_output=[0], out_batch=[0], out_spatial=[2, 3], out_feature=[1]}",
-          // one dim, every kind of dilation, and cropping
+              // one dim, every kind of dilation, and cropping
               "conv f64[2, 5, 2], f64[2, 2, 3] {lhs_batch=[0], lhs_feature=[2], lhs_spatial=[1], rhs_feature=[1], "
               "rhs_spatial=[0], rhs_output=[2], out_batch=[0], out_spatial=[1], out_feature=[2], strides=[2], low=[-1], "
               "high=[2], lhs_dilation=[3], rhs_dilation=[2]}",
               "conv f64[6, 1], f64[3, 1] {lhs_feature=[1], lhs_spatial=[0], rhs_feature=[1], rhs_spatial=[0], "
               "out_spatial=[0], strides=[2], low=[3], high=[-2]}",
-          // groups
+              // groups
               "conv f64[2, 3, 4], f64[2, 2, 6] {lhs_batch=[0], lhs_feature=[2], lhs_spatial=[1], rhs_feature=[1], "
               "rhs_spatial=[0], rhs_output=[2], out_batch=[0], out_spatial=[1], out_feature=[2], groups=2}",
               "conv f64[4, 3, 2], f64[2, 2, 4] {lhs_batch=[0], lhs_feature=[2], lhs_spatial=[1], rhs_feature=[1], "
               "rhs_spatial=[0], rhs_output=[2], out_batch=[0], out_spatial=[1], out_feature=[2], batch_groups=2}",
               "conv f32[2, 5, 3], f32[3, 1, 3] {lhs_batch=[0], lhs_feature=[2], lhs_spatial=[1], rhs_feature=[1], "
               "rhs_spatial=[0], rhs_output=[2], out_batch=[0], out_spatial=[1], out_feature=[2], low=[1], high=[1], groups=3}",
-          // shared dims, and three spatial ones
+              // a kernel for each channel, and each image
+              "conv f32[2, 6, 5, 5], f32[3, 3, 1, 5] {lhs_batch=[0], lhs_feature=[3], lhs_spatial=[1, 2], rhs_feature=[2], "
+              "rhs_spatial=[0, 1], rhs_output=[3], out_batch=[0], out_spatial=[1, 2], out_feature=[3], strides=[2, 2], "
+              "low=[1, 1], high=[1, 1], groups=5}",
+              "conv bf16[1, 6, 6], bf16[3, 1, 6] {lhs_batch=[0], lhs_feature=[2], lhs_spatial=[1], rhs_feature=[1], "
+              "rhs_spatial=[0], rhs_output=[2], out_batch=[0], out_spatial=[1], out_feature=[2], rhs_dilation=[2], groups=6}",
+              "conv f32[2, 4, 3], f32[2, 1, 6] {lhs_batch=[0], lhs_feature=[2], lhs_spatial=[1], rhs_feature=[1], "
+              "rhs_spatial=[0], rhs_output=[2], out_batch=[0], out_spatial=[1], out_feature=[2], groups=3}",
+              "conv f64[4, 3, 2], f64[2, 2, 4] {lhs_batch=[0], lhs_feature=[2], lhs_spatial=[1], rhs_feature=[1], "
+              "rhs_spatial=[0], rhs_output=[2], out_batch=[0], out_spatial=[1], out_feature=[2], batch_groups=4}",
+              // zeros between elements: several phases, of which some, one, or none meet anything
+              "conv f64[2, 3, 4, 2], f64[3, 3, 2, 3] {lhs_batch=[0], lhs_feature=[3], lhs_spatial=[1, 2], rhs_feature=[2], "
+              "rhs_spatial=[0, 1], rhs_output=[3], out_batch=[0], out_spatial=[1, 2], out_feature=[3], low=[1, 2], "
+              "high=[2, -1], lhs_dilation=[2, 3]}",
+              "conv f32[2, 3, 2], f32[1, 2, 3] {lhs_batch=[0], lhs_feature=[2], lhs_spatial=[1], rhs_feature=[1], "
+              "rhs_spatial=[0], rhs_output=[2], out_batch=[0], out_spatial=[1], out_feature=[2], low=[1], high=[2], "
+              "lhs_dilation=[3]}",
+              "conv f32[1, 3, 2], f32[2, 2, 3] {lhs_batch=[0], lhs_feature=[2], lhs_spatial=[1], rhs_feature=[1], "
+              "rhs_spatial=[0], rhs_output=[2], out_batch=[0], out_spatial=[1], out_feature=[2], strides=[2], low=[1], "
+              "lhs_dilation=[2], rhs_dilation=[2]}",
+              "conv bf16[1, 4, 2], bf16[3, 2, 2] {lhs_batch=[0], lhs_feature=[2], lhs_spatial=[1], rhs_feature=[1], "
+              "rhs_spatial=[0], rhs_output=[2], out_batch=[0], out_spatial=[1], out_feature=[2], strides=[3], low=[2], high=[2], "
+              "lhs_dilation=[4]}",
+              // images of one element, and of none but padding; channels first of one position
+              "conv f32[2, 1, 1, 3], f32[3, 3, 3, 4] {lhs_batch=[0], lhs_feature=[3], lhs_spatial=[1, 2], rhs_feature=[2], "
+              "rhs_spatial=[0, 1], rhs_output=[3], out_batch=[0], out_spatial=[1, 2], out_feature=[3], low=[1, 1], "
+              "high=[1, 1], lhs_dilation=[2, 1]}",
+              "conv f32[2, 0, 3], f32[2, 3, 4] {lhs_batch=[0], lhs_feature=[2], lhs_spatial=[1], rhs_feature=[1], "
+              "rhs_spatial=[0], rhs_output=[2], out_batch=[0], out_spatial=[1], out_feature=[2], low=[1], high=[2]}",
+              "conv f32[2, 3, 2, 3], f32[4, 3, 1, 1] {lhs_batch=[0], lhs_feature=[1], lhs_spatial=[2, 3], rhs_feature=[1], "
+              "rhs_spatial=[2, 3], rhs_output=[0], out_batch=[0], out_spatial=[2, 3], out_feature=[1]}",
+              // shared dims, and three spatial ones
               "conv f64[3, 4, 2], f64[2, 3, 2] {lhs_shared=[0], lhs_spatial=[1], lhs_feature=[2], rhs_shared=[1], "
               "rhs_spatial=[0], rhs_feature=[2], out_shared=[1], out_spatial=[0]}",
               "conv f32[1, 3, 2, 4, 2], f32[2, 1, 3, 2, 2] {lhs_batch=[0], lhs_feature=[4], lhs_spatial=[1, 2, 3], "
               "rhs_feature=[3], rhs_spatial=[0, 1, 2], rhs_output=[4], out_batch=[0], out_spatial=[1, 2, 3], out_feature=[4]}",
-          // no spatial dim, no window that fits, nothing to sum
+              // no spatial dim, no window that fits, nothing to sum
               "conv f32[2, 3], f32[3, 4] {lhs_batch=[0], lhs_feature=[1], rhs_feature=[0], rhs_output=[1], out_batch=[0], "
               "out_feature=[1]}",
               "conv f32[2, 2, 3], f32[3, 3, 4] {lhs_batch=[0], lhs_feature=[2], lhs_spatial=[1], rhs_feature=[1], "
               "rhs_spatial=[0], rhs_output=[2], out_batch=[0], out_spatial=[1], out_feature=[2]}",
               "conv f32[2, 4, 0], f32[3, 0, 4] {lhs_batch=[0], lhs_feature=[2], lhs_spatial=[1], rhs_feature=[1], "
               "rhs_spatial=[0], rhs_output=[2], out_batch=[0], out_spatial=[1], out_feature=[2]}",
-          // other dtypes
+              // other dtypes
               "conv bf16[2, 5, 3], bf16[3, 3, 4] {lhs_batch=[0], lhs_feature=[2], lhs_spatial=[1], rhs_feature=[1], "
               "rhs_spatial=[0], rhs_output=[2], out_batch=[0], out_spatial=[1], out_feature=[2], dtype=f32}",
               "conv f16[1, 5, 2], f16[3, 2, 2] {lhs_batch=[0], lhs_feature=[2], lhs_spatial=[1], rhs_feature=[1], "

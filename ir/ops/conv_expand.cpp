@@ -61,16 +61,41 @@ std::int64_t position(const Labels& labels, Label wanted) {
   return std::find(labels.begin(), labels.end(), wanted) - labels.begin();
 }
 
+bool lists(const Labels& labels, Label wanted) { return position(labels, wanted) < std::ssize(labels); }
+
 // One operand, or the result, with what each of its dims is.
 struct Labelled {
   Value value;
   Labels labels;
 
-  /// The first dim of that role becomes [group, rest].
+  /// The first dim of that role becomes [group, rest], or the group itself where nothing is left.
   void split_group(Role role, std::int64_t parts) {
     const std::int64_t d = position(labels, {role, 0});
+    if (value.dims()[d] == parts) {
+      labels[d] = {Role::group, 0};
+      return;
+    }
     value = split(value, d, parts);
     labels.insert(labels.begin() + d, {Role::group, 0});
+  }
+  /// Without the dim of that label, which has one element, if there is one.
+  void drop(Label label) {
+    const std::int64_t d = position(labels, label);
+    if (d == std::ssize(labels)) return;
+    Shape dims = value.dims();
+    dims.erase(dims.begin() + d);
+    value = reshape_to(value, dims);
+    labels.erase(labels.begin() + d);
+  }
+  /// As if it had the dims `added` of `like` at `at`.
+  void repeat(const Labels& added, std::size_t at, const Labelled& like) {
+    Shape dims = value.dims();
+    DimList old = dim_range(0, value.rank());
+    for (std::size_t d = at; d < old.size(); ++d) old[d] += std::ssize(added);
+    for (std::size_t i = 0; i < added.size(); ++i)
+      dims.insert(dims.begin() + at + i, like.value.dims()[position(like.labels, added[i])]);
+    value = broadcast_to(value, dims, old);
+    labels.insert(labels.begin() + at, added.begin(), added.end());
   }
   void permute_to(const Labels& wanted) {
     DimList perm;
@@ -80,37 +105,53 @@ struct Labelled {
   }
 };
 
-bool is_paired(Label l) { return l.role == Role::shared || l.role == Role::group; }
+bool is_group(Label l) { return l.role == Role::group; }
+bool is_paired(Label l) { return l.role == Role::shared || is_group(l); }
 bool is_summed(Label l) { return l.role == Role::feature || l.role == Role::tap; }
+bool is_spatial(Label l) { return l.role == Role::spatial; }
+bool is_batch(Label l) { return l.role == Role::batch; }
+bool is_place(Label l) { return is_batch(l) || is_spatial(l); }
+bool is_output(Label l) { return l.role == Role::output; }
 
-// Taps and features in the order that lhs has them in, so that neighbours in memory are summed one after the other.
-Labels summed_order(const Conv& a) {
+// The gradient of a kernel sums over the batch of images as its features, which lie outermost; and its features, which
+// lie innermost, are its batch.
+bool has_features_outermost(const Conv& a) {
+  return !a.lhs_feature.empty() && !a.lhs_batch.empty() && a.lhs_feature[0] < a.lhs_batch[0];
+}
+
+// Positions in the window, then features, whichever way they lie: the features are the longer run.
+Labels summed_order(const Labels& lhs, const Conv& a) {
   Labels order;
   const auto add = [&](Role role, std::size_t count) {
-    for (std::size_t i = 0; i < count; ++i) order.push_back({role, i});
+    for (std::size_t i = 0; i < count; ++i)
+      if (lists(lhs, {role, i})) order.push_back({role, i});
   };
-  const bool features_last =
-      !a.lhs_feature.empty() && !a.lhs_spatial.empty() && a.lhs_feature[0] > a.lhs_spatial.back();
-  if (features_last) add(Role::tap, a.lhs_spatial.size());
-  add(Role::feature, a.lhs_feature.size());
-  if (!features_last) add(Role::tap, a.lhs_spatial.size());
+  if (has_features_outermost(a)) add(Role::feature, a.lhs_feature.size());
+  add(Role::tap, a.lhs_spatial.size());
+  if (!has_features_outermost(a)) add(Role::feature, a.lhs_feature.size());
   return order;
 }
 
-// The dims of the result, its groups apart from their outputs.
-Labels result_labels(const Conv& a, int rank) {
-  Labels labels(rank);
+// The dims of the result, its groups apart from their outputs, without dims of one element that groups leave.
+Labels result_labels(const Eqn& e) {
+  const Conv& a = e.attrs<Conv>();
+  Labels labels(e.out().rank());
   put(labels, a.out_shared, Role::shared);
   put(labels, a.out_batch, Role::batch);
   put(labels, a.out_spatial, Role::spatial);
   put(labels, a.out_feature, Role::output);
-  if (a.groups * a.batch_groups > 1)
-    labels.insert(labels.begin() + position(labels, {Role::output, 0}), {Role::group, 0});
+  const std::int64_t parts = a.groups * a.batch_groups;
+  if (parts == 1) return labels;
+  const auto output = labels.begin() + position(labels, {Role::output, 0});
+  if (e.out().dims()[a.out_feature[0]] == parts) *output = {Role::group, 0};
+  else labels.insert(output, {Role::group, 0});
+  if (a.batch_groups > 1 && e.out().dims()[a.out_batch[0]] == 1)
+    labels.erase(labels.begin() + position(labels, {Role::batch, 0}));
   return labels;
 }
 
-// Windows of lhs, with the groups as a dim of their own: parted first, because only what lies in memory can be.
-Labelled windows(const Eqn& e, Value lhs) {
+// The images, with the groups as a dim of their own.
+Labelled images(const Eqn& e, Value lhs) {
   const Conv& a = e.attrs<Conv>();
   Labelled w{lhs, Labels(lhs.rank())};
   put(w.labels, a.lhs_shared, Role::shared);
@@ -119,7 +160,13 @@ Labelled windows(const Eqn& e, Value lhs) {
   put(w.labels, a.lhs_spatial, Role::spatial);
   if (a.groups > 1) w.split_group(Role::feature, a.groups);
   if (a.batch_groups > 1) w.split_group(Role::batch, a.batch_groups);
-  Slides slides = slides_of(a, e.in(0).type(), e.in(1).type());
+  return w;
+}
+
+// Windows of lhs, with the groups as a dim of their own: parted first, because only what lies in memory can be.
+Labelled windows(const Eqn& e, Value lhs) {
+  Labelled w = images(e, lhs);
+  Slides slides = slides_of(e.attrs<Conv>(), e.in(0).type(), e.in(1).type());
   for (std::size_t i = 0; i < slides.size(); ++i) {
     slides[i].dim = static_cast<int>(position(w.labels, {Role::spatial, i}));
     w.labels.push_back({Role::tap, i});
@@ -137,6 +184,7 @@ Labelled weights(const Eqn& e, Value rhs) {
   put(w.labels, a.rhs_spatial, Role::tap);
   put(w.labels, a.rhs_output, Role::output);
   if (const std::int64_t parts = a.groups * a.batch_groups; parts > 1) w.split_group(Role::output, parts);
+  if (a.groups > 1 && rhs.dims()[a.rhs_feature[0]] == 1) w.drop({Role::feature, 0});
   return w;
 }
 
@@ -145,6 +193,11 @@ Labels filtered(const Labels& labels, bool (*which)(Label)) {
   for (const Label& l : labels)
     if (which(l)) some.push_back(l);
   return some;
+}
+
+Labels without(Labels labels, const Labels& some) {
+  std::erase_if(labels, [&](Label l) { return lists(some, l); });
+  return labels;
 }
 
 Labels joined(Labels a, const Labels& b) {
@@ -163,27 +216,56 @@ Labelled product(const Labelled& x, const Labelled& y, const Labels& paired, con
     dot_attrs.lhs_batch.push_back(position(x.labels, l));
     dot_attrs.rhs_batch.push_back(position(y.labels, l));
   }
-  const auto is_free = [](Label l) { return !is_paired(l) && !is_summed(l); };
-  return {x.value.builder().emit(dot, {x.value, y.value}, std::move(dot_attrs)),
-          joined(paired, joined(filtered(x.labels, is_free), filtered(y.labels, is_free)))};
+  Labels labels = paired;
+  for (const Labels* operand : {&x.labels, &y.labels})
+    for (const Label& l : *operand)
+      if (!lists(paired, l) && !lists(summed, l)) labels.push_back(l);
+  return {x.value.builder().emit(dot, {x.value, y.value}, std::move(dot_attrs)), std::move(labels)};
+}
+
+bool is_pointwise(const Eqn& e) {
+  const Slides slides = slides_of(e.attrs<Conv>(), e.in(0).type(), e.in(1).type());
+  return std::all_of(slides.begin(), slides.end(), [](const Slide& s) { return s.is_identity(); });
+}
+
+// Windows of one element, where outputs do not lie innermost: the kernel times each image gives the result in its
+// order.
+Labelled pointwise(const Eqn& e, const Values& operands, const Labels& wanted) {
+  Labelled x = images(e, operands[0]), y = weights(e, operands[1]);
+  for (std::size_t i = 0; i < e.attrs<Conv>().rhs_spatial.size(); ++i) y.drop({Role::tap, i});
+  const Labels paired = filtered(wanted, is_paired), outputs = filtered(wanted, is_output);
+  const Labels before(wanted.begin(), wanted.begin() + position(wanted, outputs[0]));
+  const Labels each = filtered(before, is_place), summed = filtered(x.labels, is_summed);
+  const Labels rest = without(filtered(wanted, is_place), each);
+  x.permute_to(joined(paired, joined(each, joined(summed, rest))));
+  y.permute_to(joined(paired, joined(outputs, summed)));
+  y.repeat(each, paired.size(), x);
+  return product(y, x, joined(paired, each), summed, e.attrs<Conv>().dtype);
 }
 
 }  // namespace
 
-Values expand_conv(Builder&, const Eqn& e, const Values& operands) {
+Values expand_conv(Builder& b, const Eqn& e, const Values& operands) {
+  if (is_spread(e)) return {expand_spread(b, e, operands[0], operands[1])};
   const Conv& a = e.attrs<Conv>();
-  const DType dtype = a.dtype;
-  const Labels wanted = result_labels(a, e.out().rank()), summed = summed_order(a),
-               paired = filtered(wanted, is_paired);
-  const Labels places = filtered(wanted, [](Label l) { return l.role == Role::batch || l.role == Role::spatial; });
-  const Labels outputs = filtered(wanted, [](Label l) { return l.role == Role::output; });
-  Labelled x = windows(e, operands[0]), y = weights(e, operands[1]);
-  // In the order of the result, whose first free dim says which operand comes first.
-  x.permute_to(joined(paired, joined(places, summed)));
-  y.permute_to(joined(paired, joined(summed, outputs)));
-  const bool outputs_first =
-      !outputs.empty() && !places.empty() && position(wanted, outputs[0]) < position(wanted, places[0]);
-  Labelled out = outputs_first ? product(y, x, paired, summed, dtype) : product(x, y, paired, summed, dtype);
+  const Labels wanted = result_labels(e), paired = filtered(wanted, is_paired), outputs = filtered(wanted, is_output);
+  Labels places = filtered(wanted, is_place);
+  const bool outputs_last = outputs.empty() || places.empty() || wanted.back() == outputs.back();
+  Labelled out;
+  if (!outputs_last && is_pointwise(e)) {
+    out = pointwise(e, operands, wanted);
+  } else {
+    // Dims of the batch innermost where they are features of the images: a run of rows, which the window is not.
+    if (!outputs_last && has_features_outermost(a))
+      places = joined(filtered(wanted, is_spatial), filtered(wanted, is_batch));
+    Labelled x = windows(e, operands[0]), y = weights(e, operands[1]);
+    const Labels summed = summed_order(x.labels, a);
+    x.permute_to(joined(paired, joined(places, summed)));
+    // Groups of one output each are innermost instead of it: what runs along outputs then runs along groups.
+    const Labels groups = outputs.empty() ? filtered(paired, is_group) : Labels();
+    y.permute_to(joined(without(paired, groups), joined(summed, joined(groups, outputs))));
+    out = product(x, y, paired, summed, a.dtype);
+  }
   out.permute_to(wanted);
   return {reshape_to(out.value, e.out().dims())};
 }

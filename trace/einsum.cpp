@@ -152,13 +152,18 @@ struct Term {
 
 std::int64_t extent(const Term& t, int label) { return t.x.shape()[position(t.labels, label)]; }
 
+/// In the dtype of x, as products are; `sum` widens narrow integers.
+Array sum_over(const Array& x, const std::vector<std::int64_t>& axes) {
+  return axes.empty() ? x : convert(sum(x, {.axes = axes}), x.dtype());
+}
+
 /// The elements where the two dims agree, at the first of them.
 Array take_diagonal(const Array& x, std::int64_t first, std::int64_t second) {
   Shape along_first(static_cast<std::size_t>(x.rank()), 1), along_second = along_first;
   along_first[first] = along_second[second] = x.shape()[first];
   const Array index = arange(x.shape()[first]);
   const Array agrees = reshape(index, along_first) == reshape(index, along_second);
-  return sum(where(agrees, x, zeros_like(x)), {.axes = {second}});
+  return sum_over(where(agrees, x, zeros_like(x)), {second});
 }
 
 /// Diagonals of repeated labels; stretched ellipsis dims of extent 1 are dropped, whoever has them in full gives them.
@@ -182,7 +187,7 @@ Term summed(Term t, IsWanted is_wanted) {
     if (is_wanted(t.labels[d])) left.push_back(t.labels[d]);
     else axes.push_back(static_cast<std::int64_t>(d));
   }
-  return {axes.empty() ? t.x : sum(t.x, {.axes = axes}), left};
+  return {sum_over(t.x, axes), left};
 }
 
 Term multiplied(const Term& a, const Term& b, const Labels& wanted) {

@@ -128,6 +128,7 @@ inline Value diagonal(Value x) {
 /// Row i of the result is row permutation[i] of x.
 inline Value permuted_rows(Value x, Value permutation) {
   const int rank = x.rank();
+  if (x.dims()[rank - 2] == 0) return x;  // no row to take
   const DimList batch = dim_range(0, rank - 2);
   Shape with_index = permutation.dims(), sizes(rank, 1);
   with_index.push_back(1);

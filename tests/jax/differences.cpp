@@ -54,6 +54,8 @@ bool below_one(const Point& p) { return p.operands[0] < 1; }
 bool value_is_nan(const Point& p) { return p.operands[1] == 0 || std::isinf(p.operands[0]); }
 bool at_zero(const Point& p) { return p.operands[0] == 0; }
 bool at_infinity(const Point& p) { return std::isinf(p.operands[0]); }
+bool nan_in_row(const Point& p) { return p.nan_in_row; }
+bool infinity_in_row(const Point& p) { return p.infinity_in_row; }
 bool is_nearly_equal(const Point& p) { return std::abs(p.got - p.want) <= 1e-7 * std::abs(p.want); }
 
 bool square_overflows(const Point& p) {
@@ -87,6 +89,10 @@ constexpr Difference kDifferences[] = {
      "in f16 and bf16 y - 1 is computed in f32; JAX's rounds, to y or to an integer"},
     {"atan2", "jvp vjp", any_zero, "the origin has no direction, and derivative 0; JAX's is NaN"},
     {"div atan2", "jvp vjp", square_overflows, "JAX squares the operands, which leaves the range"},
+    {"cumulative", "jvp vjp", nan_in_row, "a NaN that runs on has derivative NaN; JAX's extremes have 0"},
+    {"cumulative", "jvp vjp", infinity_in_row,
+     "a product's derivative is the product of the others, and logsumexp beyond inf has none; JAX's are NaN and finite"},
+    {"reduce_window", "jvp vjp", nan_in_row, "a window whose extreme is NaN gives none; JAX picks an element of it"},
     {"exp2 sinh cosh", "value jvp vjp", is_error_of_argument, "JAX scales the argument of exp, and rounds it"},
 };
 
@@ -118,6 +124,7 @@ constexpr Tolerance kTolerances[] = {
     {"erf_inv", "value jvp vjp", 256, 0},    // exp(y^2) at the end of the range
     {"logistic", "value", 8, 0},             // JAX rounds each step of it in bf16
     {"scatter", "jvp vjp", 4, 1},            // JAX's shares of tied updates do not add up to 1
+    {"cumulative", "jvp vjp", 16, 1},        // sums of terms that cancel
     {"lgamma digamma", "value jvp vjp vmap", 16, 1},  // zeros at inconvenient places
 };
 
@@ -135,6 +142,14 @@ bool is_near(double got, double want, DType t, const Tolerance& allowed) {
   if (got == want) return std::signbit(got) == std::signbit(want) || allowed.ulps > 0;
   if (std::isinf(got) || std::isinf(want)) return false;
   return std::abs(got - want) <= allowed.ulps * ulp(t, std::max(std::abs(want), allowed.scale));
+}
+
+// Whether any element of the row's operands is such.
+bool holds(const Row& row, bool (*is_such)(double)) {
+  for (const ir::Literal& x : row.operands)
+    for (std::int64_t i = 0; i < x.size(); ++i)
+      if (is_such(x.get(i))) return true;
+  return false;
 }
 
 std::string describe(const Point& p) {
@@ -157,9 +172,13 @@ void check_agrees(const Row& row, const Quantity& quantity, int j, const ir::Lit
     if (got.bits(i) == want.bits(i)) continue;
     Point p{.dtype = row.operands.empty() ? got.dtype() : row.operands.back().dtype(),
             .operands = {},
+            .nan_in_row = false,
+            .infinity_in_row = false,
             .got = got.get(i),
             .want = want.get(i)};
     if (is_float(got.dtype()) && is_near(p.got, p.want, got.dtype(), allowed)) continue;
+    p.nan_in_row = holds(row, [](double x) { return std::isnan(x); });
+    p.infinity_in_row = holds(row, [](double x) { return std::isinf(x); });
     for (const ir::Literal& x : row.operands)
       p.operands.push_back(op.is_elementwise && quantity.kind != "vmap" ? x.get(x.dims().empty() ? 0 : i) : 0);
     CHECK_MESSAGE(is_accepted(name, quantity, p), "result ", j, ", element ", i, ": ", describe(p));

@@ -2,8 +2,8 @@
 
 Needs `pip install jax`; run it with the directory of the data, and with the names of families to make only those:
 python make_golden.py golden [unary binary ...]
-The data is committed, so neither building nor testing Sheaf needs Python. An op is one line of elementwise.py or
-tensors.py.
+The data is committed, so neither building nor testing Sheaf needs Python. An op is one line of elementwise.py,
+tensors.py or windows.py.
 """
 
 import os
@@ -16,7 +16,9 @@ jax.config.update("jax_enable_x64", True)
 
 import api
 import elementwise
+import linalg
 import tensors
+import windows
 from writer import Writer
 
 FAMILIES = [
@@ -28,9 +30,13 @@ FAMILIES = [
     tensors.reductions,
     tensors.products,
     tensors.indexing,
+    windows.windows,
     api.promotion,
     api.draws,
     api.functions,
+    linalg.linalg,
+    linalg.einsum,
+    linalg.collectives,
 ]
 
 

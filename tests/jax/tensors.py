@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 from jax import lax
+from jax.ad_checkpoint import checkpoint_name
 
 from points import *
 from writer import NAMES
@@ -51,6 +52,7 @@ def shaping(out):
             limit=list(limit),
             stride=list(stride),
         )
+    out.row("checkpoint_name", lambda x: checkpoint_name(x, "h"), [f], batches=[(1,)], name='"h"')
     for x, dims in [(f, (1,)), (f, (0, 1)), (i, ())]:
         out.row("reverse", lambda x: lax.rev(x, dims), [x], batches=[(1,)], dims=list(dims))
     for parts, dim in [([f, f[:, 1:], f[:, :0]], 1), ([i, i + 1], 0)]:

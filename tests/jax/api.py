@@ -121,7 +121,7 @@ def functions(out):
         for name, fn in ROW_WISE.items():
             call(name, fn, np.array(ROWS).astype(np.float32))
         for name, fn in OF_TWO.items():
-            for t in (np.float32, np.int32, np.int8, np.uint8)[name == "floor_divide" :]:
+            for t in (np.float32, np.int32, np.int8, np.uint8):
                 points = GRID if t == np.float32 else int_points(t)
                 call(name, fn, *(p.astype(t) for p in grid(points)))
         for name, fn in OF_INTEGERS.items():

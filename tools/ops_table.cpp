@@ -142,7 +142,7 @@ std::string lowering(Op op) {
     const auto sample = ir::parse_sample(text);
     const ir::Eqn& e = *sample->function->results()[0].eqn();
     const bool is_dense = op == &ir::ops::constant && e.out().rank() > 0;  // never in a kernel
-    add(words, is_dense ? "buffer" : kLowerings[op->lower(e).index()]);
+    add(words, is_dense ? "buffer" : op->lower ? kLowerings[op->lower(e).index()] : "*none*");
   }
   return fmt::format("{}", fmt::join(words, ", "));
 }

@@ -3,9 +3,9 @@
 #include <iostream>
 using namespace sheaf;
 
-struct Line {
+struct Line {  // any aggregate of Arrays is a tree
   Array slope, offset;
-};  // any aggregate of Arrays is a tree
+};
 
 Array loss(const Line& line, const Array& x, const Array& y) { return mean(square(line.slope * x + line.offset - y)); }
 

@@ -33,6 +33,8 @@ class NativeCode {
 
   /// The function `symbol`; null if the object defines none of that name. Valid while this object lives.
   KernelFunction find(std::string_view symbol) const;
+  /// Memory it takes: code and its constants, in whole pages.
+  std::int64_t bytes() const { return static_cast<std::int64_t>(bytes_); }
 
  private:
   NativeCode() = default;

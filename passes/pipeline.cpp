@@ -90,9 +90,10 @@ Plan run_pipeline(const FunctionRef& traced, const PipelineOptions& options) {
     ++number;
     before = Clock::now();
   };
-  FunctionRef f = traced;
+  FunctionRef f = traced, optimised;
   done("traced", f);
   for (const Pass& stage : kStages) {
+    if (stage.run == fuse) optimised = f;
     f = stage.run(f);
     done(stage.name, f);
   }
@@ -100,7 +101,10 @@ Plan run_pipeline(const FunctionRef& traced, const PipelineOptions& options) {
   Memory memory = assign_memory(f, options.donated);
   done("memory", memory.function);
   if (!verifies()) check(memory.function, "memory");  // the border to codegen is always checked
-  return {.function = std::move(memory.function), .arena_bytes = memory.arena_bytes, .alias = std::move(memory.alias)};
+  return {.function = std::move(memory.function),
+          .optimised = std::move(optimised),
+          .arena_bytes = memory.arena_bytes,
+          .alias = std::move(memory.alias)};
 }
 
 }  // namespace sheaf::passes

@@ -13,6 +13,7 @@ namespace sheaf::passes {
 
 struct Plan {
   ir::FunctionRef function;
+  ir::FunctionRef optimised;  // the program before fusion made kernels of it
   std::int64_t arena_bytes = 0;
   std::vector<int> alias;  // per result: the donated parameter whose buffer it takes, or -1
 };

@@ -73,6 +73,13 @@ absl::StatusOr<ExecutablePtr> Executable::load(codegen::Program program, LoadOpt
   return executable;
 }
 
+std::int64_t Executable::code_bytes() const {
+  std::int64_t bytes = 0;
+  for (auto kernel = kernels_.begin(); kernel != kernels_.end(); ++kernel)
+    if (std::find(kernels_.begin(), kernel, *kernel) == kernel) bytes += (*kernel)->code_bytes();
+  return bytes;
+}
+
 absl::Status Executable::load_constants() {
   for (const codegen::Constant& constant : program_.constants) {
     auto memory = Memory::allocate(Allocator::host(), std::ssize(constant.data), Loc{});

@@ -52,6 +52,8 @@ class Executable : public std::enable_shared_from_this<Executable> {
   const codegen::Program& program() const { return program_; }
   /// The estimated work of one run on one core.
   std::int64_t work_ps() const { return work_ps_; }
+  /// Machine code of its kernels, those it shares with other programs included.
+  std::int64_t code_bytes() const;
 
  private:
   struct Execution;

@@ -19,6 +19,7 @@ namespace sheaf::runtime {
 struct CompiledKernel {
   std::vector<codegen::KernelFunction> phases;
   std::shared_ptr<const void> owner;
+  std::int64_t code_bytes = 0;
 };
 using CompiledKernelPtr = std::shared_ptr<const CompiledKernel>;
 
@@ -33,6 +34,11 @@ class Kernel {
   /// The estimated work of one run of the machine code on one core.
   std::int64_t work_ps() const { return work_ps_; }
   bool is_compiled() const { return ready_.load(std::memory_order_acquire) != nullptr; }
+  /// Of its machine code; 0 as long as there is none.
+  std::int64_t code_bytes() const {
+    const CompiledKernel* compiled = ready_.load(std::memory_order_acquire);
+    return compiled ? compiled->code_bytes : 0;
+  }
   void set_compiled(CompiledKernelPtr compiled);
   /// True once: whoever gets it has the kernel compiled.
   bool claim_compilation() { return !is_claimed_.exchange(true, std::memory_order_relaxed); }

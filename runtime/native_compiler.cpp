@@ -27,6 +27,7 @@ absl::StatusOr<CompiledKernel> load_object(const codegen::KernelCode& code, cons
     if (!function) return absl::InternalError(fmt::format("{}: its object has no phase {}", code.name, i));
     kernel.phases.push_back(function);
   }
+  kernel.code_bytes = native->bytes();
   kernel.owner = std::move(native);
   counters().kernels_loaded.fetch_add(1, std::memory_order_relaxed);
   return kernel;

@@ -23,6 +23,7 @@ struct RuleError {
 };
 
 struct EagerProgram {
+  ir::FunctionRef function;
   CompiledPtr program;
   std::vector<bool> weak;
 };
@@ -71,13 +72,14 @@ EagerPtr record(std::string_view name, std::span<const Input> inputs, Loc loc, R
   ir::Values results = rule(b, values);
   const std::size_t n = results.size();
   auto program = std::make_shared<EagerProgram>();
-  program->program = compile(b.finish(std::move(results)), {}, loc);
+  program->function = b.finish(std::move(results));
+  program->program = compile(program->function, {}, loc);
   program->weak.assign(n, weak);
   return program;
 }
 
 void run_eager(const EagerProgram& p, std::span<const Array* const> inputs, Loc loc, std::vector<Array>& out) {
-  run(*p.program, inputs, {}, p.weak, loc, out);
+  run(*p.program, {p.function, loc}, inputs, {}, p.weak, loc, out);
 }
 
 std::vector<Array> apply_eagerly(std::string_view name, RuleKey key, std::span<const Input> inputs, Loc loc, Rule rule,
@@ -165,9 +167,9 @@ std::vector<Array> compose(std::string_view name, RuleKey key, std::span<const O
     const std::vector<Array> results = body(params);
     auto program = std::make_shared<EagerProgram>();
     for (const Array& x : results) program->weak.push_back(x.node()->is_weak);
-    const ir::FunctionRef f = r.finish(results, loc);
+    program->function = r.finish(results, loc);
     SHEAF_CHECK(r.captured().empty(), "a library function captured an array");
-    program->program = compile(f, {}, loc);
+    program->program = compile(program->function, {}, loc);
     return program;
   };
   const auto program = eager_programs().get_or_make(key.bytes(), make);

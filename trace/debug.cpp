@@ -4,19 +4,17 @@
 #include <absl/container/flat_hash_map.h>
 #include <fmt/format.h>
 
-#include <cmath>
 #include <cstdio>
 #include <mutex>
 
 #include "ir/callbacks.h"
-#include "ir/eval.h"
 #include "ir/op.h"
 #include "ir/ops/attrs.h"
-#include "passes/transforms.h"
 #include "runtime/device.h"
 #include "sheaf/print.h"
 #include "trace/apply.h"
 #include "trace/messages.h"
+#include "trace/nan_search.h"
 #include "trace/recorder.h"
 #include "trace/trace_call.h"
 
@@ -195,63 +193,6 @@ std::vector<Array> HostFunction::operator()(const std::vector<Array>& operands, 
 
 // ---- find_nan ----
 
-namespace {
-
-class NanSearch final : public ir::EvalObserver {
- public:
-  explicit NanSearch(FindNanOptions options) : options_(options) {}
-  const std::string& report() const { return report_; }
-
-  void step(const ir::Eqn& loop, std::int64_t t) override {
-    if (!loops_.empty() && loops_.back().first == &loop) loops_.back().second = t;
-    else loops_.emplace_back(&loop, t);
-  }
-  void left(const ir::Eqn&) override { loops_.pop_back(); }
-  void equation(const ir::Eqn& e, std::span<const ir::Literal> in, std::span<const ir::Literal> out) override {
-    if (!report_.empty() || !e.regions.empty()) return;
-    for (const ir::Literal& x : in)
-      if (first_bad(x) >= 0) return;  // it came from elsewhere
-    for (const ir::Literal& x : out)
-      if (const std::int64_t at = first_bad(x); at >= 0) return describe(e, in, x, at);
-  }
-
- private:
-  std::int64_t first_bad(const ir::Literal& x) const {
-    if (!is_float(x.dtype())) return -1;
-    for (std::int64_t i = 0; i < x.size(); ++i)
-      if (const double v = x.get(i); std::isnan(v) || (options_.infinities && std::isinf(v))) return i;
-    return -1;
-  }
-
-  void describe(const ir::Eqn& e, std::span<const ir::Literal> in, const ir::Literal& out, std::int64_t at) {
-    Shape index(out.dims().size());
-    std::int64_t rest = at;
-    for (std::size_t d = index.size(); d-- > 0; rest /= out.dims()[d]) index[d] = rest % out.dims()[d];
-    report_ = fmt::format("{}: {} gives {} at {}", to_string(e.loc), e.op->name,
-                          std::isnan(out.get(at)) ? "NaN" : "infinity", to_string(index));
-    for (const auto& [loop, t] : loops_)
-      report_ += fmt::format(" in step {} of the {} at {}", t, loop->op->name, to_string(loop->loc));
-    for (std::size_t k = 0; k < in.size(); ++k) report_ += fmt::format("\n  operand {}: {}", k, range_of(in[k]));
-  }
-
-  static std::string range_of(const ir::Literal& x) {
-    std::string text = ir::to_string(x.type());
-    if (is_complex(x.dtype()) || x.size() == 0) return text;
-    double low = x.get(0), high = low;
-    for (std::int64_t i = 1; i < x.size(); ++i) {
-      low = std::min(low, x.get(i));
-      high = std::max(high, x.get(i));
-    }
-    return text + fmt::format(" in [{:g}, {:g}]", low, high);
-  }
-
-  FindNanOptions options_;
-  std::vector<std::pair<const ir::Eqn*, std::int64_t>> loops_;
-  std::string report_;
-};
-
-}  // namespace
-
 namespace detail {
 
 std::string find_nan(const FlatCall& call, FindNanOptions options) {
@@ -263,10 +204,7 @@ std::string find_nan(const FlatCall& call, FindNanOptions options) {
     check(buffer_of(x, type, call.loc())->to_host(std::span(value.data(), value.bytes())), call.loc());
     inputs.push_back(std::move(value));
   }
-  NanSearch search(options);
-  const ir::Observed observed(search);
-  ir::eval(*passes::inline_calls(traced.function), inputs);
-  return search.report();
+  return first_bad_equation({traced.function}, inputs, {.nans = true, .infinities = options.infinities});
 }
 
 }  // namespace detail

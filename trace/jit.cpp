@@ -16,6 +16,7 @@
 #include "passes/transforms.h"
 #include "runtime/cache.h"
 #include "runtime/counters.h"
+#include "trace/aot.h"
 #include "trace/apply.h"
 #include "trace/execute.h"
 #include "trace/messages.h"
@@ -67,6 +68,22 @@ class detail::JitFunction {
     const Entry* last = last_.load(std::memory_order_acquire);
     if (last && matches(*last, call)) return EntryPtr(EntryPtr(), last);  // never freed before this
     return find_or_trace(call);
+  }
+
+  aot::detail::Ptr<aot::detail::Program> program(const FlatCall& call) {
+    const EntryPtr e = find(call);
+    if (!e->is_reusable)
+      throw TypeError(loc_, fmt::format("{}: it uses values or a named axis of the trace around it, and so has no "
+                                        "program of its own",
+                                        what_));
+    return std::make_shared<const aot::detail::Program>(aot::detail::Program{.what = what_,
+                                                                             .loc = loc_,
+                                                                             .types = e->types,
+                                                                             .arguments = call.arguments(),
+                                                                             .statics = e->statics,
+                                                                             .traced = e->traced,
+                                                                             .donated = e->donated,
+                                                                             .result_weak = e->result_weak});
   }
 
   std::int64_t count_traces() const { return traces_; }
@@ -174,12 +191,12 @@ class detail::JitFunction {
       e.known = e.program.get();
     });
     if (e.captured.empty()) {
-      run(*e.program, call.leaves(), e.donated, e.result_weak, loc, out);
+      run(*e.program, {e.traced.function}, call.leaves(), e.donated, e.result_weak, loc, out);
       return;
     }
     std::vector<const Array*> inputs(call.leaves().begin(), call.leaves().end());
     inputs.insert(inputs.end(), e.captured.begin(), e.captured.end());
-    run(*e.program, inputs, e.donated, e.result_weak, loc, out);
+    run(*e.program, {e.traced.function}, inputs, e.donated, e.result_weak, loc, out);
   }
 
   // Inside another trace: a call of the same Function, so that transforms treat equal calls once.
@@ -246,7 +263,7 @@ std::shared_ptr<JitFunction> make_jit(Identity identity, JitOptions options, Loc
 const Structure& call_jit(JitFunction& f, const FlatCall& call, std::vector<Array>& out) { return f.call(call, out); }
 std::int64_t count_compiles(const JitFunction& f) { return f.count_compiles(); }
 std::int64_t count_traces(const JitFunction& f) { return f.count_traces(); }
-std::string ir_text(JitFunction& f, const FlatCall& call) { return ir::print(f.find(call)->traced.function); }
+aot::detail::Ptr<aot::detail::Program> trace_jit(JitFunction& f, const FlatCall& call) { return f.program(call); }
 
 std::vector<Array> abstract_call(const FlatCall& call, Structure& result) {
   Traced t = trace_call(call, {.what = "eval_shape", .name = "eval_shape", .loc = call.loc()}, leaf_types(call));

@@ -107,7 +107,7 @@ std::vector<Array> apply_function(const ir::FunctionRef& f, std::span<const Arra
     std::vector<const Array*> pointers;
     for (const Array& x : inputs) pointers.push_back(&x);
     const CompiledPtr program = compile(f, {}, loc);
-    run(*program, pointers, {}, weak, loc, out);
+    run(*program, {f}, pointers, {}, weak, loc, out);
     return out;
   }
   ir::Values args;

@@ -59,6 +59,7 @@ constinit const OpDef constant = {
       return lowering::Map{s.finish(s.constant_bits(e.out().dtype(), literal_of(e).bits(0)))};
     },
     .eval = [](const Eqn& e, std::span<const Literal>, std::span<Literal> out) { out[0] = literal_of(e); },
+    .cost = [](const Eqn&) { return Cost{}; },
     .samples =
         [] {
           return Samples{"constant {hex=\"0000803f\"}", "constant {dims=[2], hex=\"0000803f00000040\"}",

@@ -33,15 +33,6 @@ void eval_region(const Eqn& e, std::span<const Literal> in, std::span<Literal> o
   eval_into(*e.regions[0], in, out);
 }
 
-// All the work of the region, but only its operands and results moved: what is inside a kernel stays in registers.
-Cost kernel_cost(const Eqn& e) {
-  Cost c;
-  c.flops = cost_of_region(*e.regions[0]).flops;
-  for (Value v : e.operands) c.bytes += static_cast<double>(v.type().bytes());
-  for (Value v : e.outs()) c.bytes += static_cast<double>(v.type().bytes());
-  return c;
-}
-
 Lowering lower_region(const Eqn&) { return lowering::Region{}; }
 
 // cond: index, operands of every branch.
@@ -63,16 +54,6 @@ absl::StatusOr<std::vector<Type>> infer_cond(const Eqn& e) {
 void eval_cond(const Eqn& e, std::span<const Literal> in, std::span<Literal> out) {
   const std::int64_t last = std::ssize(e.regions) - 1;
   eval_into(*e.regions[std::clamp<std::int64_t>(in[0].get_int(0), 0, last)], in.subspan(1), out);
-}
-
-// The dearest branch.
-Cost cost_cond(const Eqn& e) {
-  Cost c;
-  for (const FunctionRef& branch : e.regions) {
-    const Cost one = cost_of_region(*branch);
-    if (one.flops + one.bytes > c.flops + c.bytes) c = one;
-  }
-  return c;
 }
 
 // scan: consts, carry, xs -> carry, ys.
@@ -154,12 +135,6 @@ void eval_scan(const Eqn& e, std::span<const Literal> in, std::span<Literal> out
   if (EvalObserver* o = Observed::current(); o && a.length > 0) o->left(e);
 }
 
-Cost cost_scan(const Eqn& e) {
-  const Cost once = cost_of_region(*e.regions[0]);
-  const auto length = static_cast<double>(e.attrs<Scan>().length);
-  return {.flops = once.flops * length, .bytes = once.bytes * length};
-}
-
 Lowering lower_scan(const Eqn& e) {
   const Scan& a = e.attrs<Scan>();
   return lowering::Scan{.consts = a.consts, .carry = a.carry, .length = a.length, .reverse = a.reverse};
@@ -204,12 +179,6 @@ Lowering lower_while(const Eqn& e) {
   return lowering::While{.cond_consts = a.cond_consts, .body_consts = a.body_consts, .max_trips = a.max_trips};
 }
 
-// One trip: how many there are is not known.
-Cost cost_while(const Eqn& e) {
-  const Cost cond = cost_of_region(*e.regions[0]), body = cost_of_region(*e.regions[1]);
-  return {.flops = cond.flops + body.flops, .bytes = cond.bytes + body.bytes};
-}
-
 }  // namespace
 
 constinit const OpDef call = {
@@ -223,7 +192,6 @@ constinit const OpDef call = {
     .no_jvp = Absent::by_region,
     .lower = lower_region,
     .eval = eval_region,
-    .cost = [](const Eqn& e) { return cost_of_region(*e.regions[0]); },
 };
 
 constinit const OpDef cond = {
@@ -234,7 +202,6 @@ constinit const OpDef cond = {
     .no_jvp = Absent::by_region,
     .lower = [](const Eqn&) -> Lowering { return lowering::Branch{}; },
     .eval = eval_cond,
-    .cost = cost_cond,
 };
 
 constinit const OpDef scan = {
@@ -249,7 +216,6 @@ constinit const OpDef scan = {
     .no_jvp = Absent::by_region,
     .lower = lower_scan,
     .eval = eval_scan,
-    .cost = cost_scan,
 };
 
 constinit const OpDef while_ = {
@@ -263,7 +229,6 @@ constinit const OpDef while_ = {
     .no_jvp = Absent::by_region,
     .lower = lower_while,
     .eval = eval_while,
-    .cost = cost_while,
 };
 
 constinit const OpDef kernel = {
@@ -278,7 +243,6 @@ constinit const OpDef kernel = {
     .no_jvp = Absent::plan_only,
     .lower = lower_region,
     .eval = eval_region,
-    .cost = kernel_cost,
 };
 
 }  // namespace sheaf::ir::ops

@@ -48,17 +48,6 @@ std::vector<T> joined(std::vector<T> a, const std::vector<T>& b) {
   return a;
 }
 
-/// What one run of the regions costs; the operands and results of what is inside are all moved.
-inline Cost cost_of_region(const Function& f) {
-  Cost c;
-  for (const Eqn* e : f.eqns()) {
-    const Cost part = cost_of(*e);
-    c.flops += part.flops;
-    c.bytes += part.bytes;
-  }
-  return c;
-}
-
 inline void eval_into(const Function& f, std::span<const Literal> in, std::span<Literal> out) {
   Literals results = sheaf::ir::eval(f, in);
   std::move(results.begin(), results.end(), out.begin());

@@ -193,4 +193,40 @@ class Transformed<Body, Generic> : public Body {
 template <class F, class Body>
 using TransformedOf = Transformed<Body, typename ParamsOf<F>::type>;
 
+/// Calls body(line of the call, f, arguments...). After a pack no parameter could have the line as its default, so the
+/// numbers of arguments are spelled out.
+template <class Body>
+struct WithLine {
+  template <class F>
+  auto operator()(const F& f, Loc loc = Loc::current()) const {
+    return Body()(loc, f);
+  }
+  template <class F, class A>
+  auto operator()(const F& f, const A& a, Loc loc = Loc::current()) const {
+    return Body()(loc, f, a);
+  }
+  template <class F, class A, class B>
+  auto operator()(const F& f, const A& a, const B& b, Loc loc = Loc::current()) const {
+    return Body()(loc, f, a, b);
+  }
+  template <class F, class A, class B, class C>
+  auto operator()(const F& f, const A& a, const B& b, const C& c, Loc loc = Loc::current()) const {
+    return Body()(loc, f, a, b, c);
+  }
+  template <class F, class A, class B, class C, class D>
+  auto operator()(const F& f, const A& a, const B& b, const C& c, const D& d, Loc loc = Loc::current()) const {
+    return Body()(loc, f, a, b, c, d);
+  }
+  template <class F, class A, class B, class C, class D, class E>
+  auto operator()(const F& f, const A& a, const B& b, const C& c, const D& d, const E& e,
+                  Loc loc = Loc::current()) const {
+    return Body()(loc, f, a, b, c, d, e);
+  }
+  template <class F, class A, class B, class C, class D, class E, class G>
+  auto operator()(const F& f, const A& a, const B& b, const C& c, const D& d, const E& e, const G& g,
+                  Loc loc = Loc::current()) const {
+    return Body()(loc, f, a, b, c, d, e, g);
+  }
+};
+
 }  // namespace sheaf::detail

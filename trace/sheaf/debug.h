@@ -74,22 +74,31 @@ class HostFunction {
   bool is_pure_;
 };
 
-/// Where the first NaN (or infinity, if asked for) appears when f's program is run equation by equation on these
-/// arguments: "mlp.cpp:12: log gives NaN at [3, 0] in step 7 of the scan at mlp.cpp:9\n  operand 0: f32[8, 4] in [-0.2,
-/// 3]"; empty when there is none. Slow: the reference interpreter runs it.
 struct FindNanOptions {
   bool infinities = false;
 };
 namespace detail {
 std::string find_nan(const FlatCall& call, FindNanOptions options);
-}
-template <class F, class... A>
-std::string find_nan(const F& f, const A&... args) {
-  return detail::find_nan(detail::CallOf<F, A...>(f, Loc{}, args...), {});
-}
-template <class F, class... A>
-std::string find_nan_or_infinity(const F& f, const A&... args) {
-  return detail::find_nan(detail::CallOf<F, A...>(f, Loc{}, args...), {.infinities = true});
-}
+template <bool infinities>
+struct FindNan {
+  template <class F, class... A>
+  std::string operator()(Loc loc, const F& f, const A&... args) const {
+    return find_nan(CallOf<F, A...>(f, loc, args...), {.infinities = infinities});
+  }
+};
+}  // namespace detail
+
+/// find_nan(f, arguments...): where the first NaN (or infinity, if asked for) appears when f's program is run equation
+/// by equation on these arguments: "mlp.cpp:12: log gives NaN at [3, 0] in step 7 of the scan at mlp.cpp:9\n  operand
+/// 0: f32[8, 4] in [-0.2, 3]"; empty when there is none. Slow: the reference interpreter runs it.
+inline constexpr detail::WithLine<detail::FindNan<false>> find_nan{};
+inline constexpr detail::WithLine<detail::FindNan<true>> find_nan_or_infinity{};
+
+/// Every result of every run from now on, of jitted, transformed and eager functions alike, is searched for NaN (or
+/// infinity), as with SHEAF_DEBUG_NANS=1 (SHEAF_DEBUG_INFS=1). Where there is one, the program is run again equation by
+/// equation, as find_nan does, and RuntimeError on the line of the call holds that report. Slow: each run is waited
+/// for, nothing is donated, and host functions of a program that fails are called again.
+void set_debug_nans(bool on);
+void set_debug_infs(bool on);
 
 }  // namespace sheaf

@@ -3,6 +3,7 @@
 // means another trace. Captured Arrays are inputs, never baked in; captured host values are baked in.
 #pragma once
 
+#include "sheaf/aot.h"
 #include "sheaf/call.h"
 
 namespace sheaf {
@@ -30,8 +31,8 @@ std::shared_ptr<JitFunction> make_jit(Identity identity, JitOptions options, Loc
 const Structure& call_jit(JitFunction& f, const FlatCall& call, std::vector<Array>& out);
 std::int64_t count_compiles(const JitFunction& f);
 std::int64_t count_traces(const JitFunction& f);
-/// The IR of the function for this call, as text.
-std::string ir_text(JitFunction& f, const FlatCall& call);
+/// The program of the function for this call.
+aot::detail::Ptr<aot::detail::Program> trace_jit(JitFunction& f, const FlatCall& call);
 
 template <class F>
 inline constexpr char type_identity = 0;
@@ -57,10 +58,15 @@ class JitBody {
     return rebuild<typename CallOf<F, A...>::Result>(structure, leaves);
   }
 
-  /// The traced program for these arguments, as IR text; nothing is run.
+  /// The program for arguments of these types (abstract() will do), traced unless it has been; see sheaf/aot.h.
+  template <class... A>
+  auto trace(const A&... args) const {
+    return trace_as(typename ParamsOf<F>::type{}, args...);
+  }
+  /// Its text; nothing is run.
   template <class... A>
   std::string text(const A&... args) const {
-    return text_as(typename ParamsOf<F>::type{}, args...);
+    return trace(args...).text();
   }
 
   Loc made_at() const { return loc_; }
@@ -68,14 +74,17 @@ class JitBody {
 
  private:
   template <class... P, class... A>
-  std::string text_as(Params<P...>, const A&... args) const {
-    return [&](const Stored<P>&... stored) {
-      return ir_text(*function_, CallOf<F, Stored<P>...>(f_, loc_, stored...));
-    }(args...);
+  auto trace_as(Params<P...>, const A&... args) const {
+    return trace_stored<Stored<P>...>(args...);
   }
   template <class... A>
-  std::string text_as(Generic, const A&... args) const {
-    return ir_text(*function_, CallOf<F, A...>(f_, loc_, args...));
+  auto trace_as(Generic, const A&... args) const {
+    return trace_stored<std::decay_t<A>...>(args...);
+  }
+  template <class... S>
+  auto trace_stored(const S&... args) const {
+    const CallOf<F, S...> call(f_, loc_, args...);
+    return aot::Traced<typename CallOf<F, S...>::Result, S...>(trace_jit(*function_, call));
   }
 
   F f_;
@@ -108,19 +117,25 @@ std::int64_t traces(const J& f) {
 /// An Array with a shape and a dtype and no value, for eval_shape.
 Array abstract(const Shape& shape, DType dtype = f32, Loc loc = Loc::current());
 
-/// The result of f with leaves that have only shapes and dtypes. Nothing is run.
-template <class F, class... A>
-auto eval_shape(const F& f, const A&... args) {
-  const typename detail::StoredArgs<typename detail::ParamsOf<F>::type, A...>::type stored(args...);
-  return std::apply(
-      [&]<class... S>(const S&... s) {
-        detail::Structure structure;
-        const detail::CallOf<F, S...> call(f, Loc{}, s...);
-        const std::vector<Array> leaves = detail::abstract_call(call, structure);
-        return detail::rebuild<typename detail::CallOf<F, S...>::Result>(structure, leaves);
-      },
-      stored);
-}
+namespace detail {
+struct EvalShape {
+  template <class F, class... A>
+  auto operator()(Loc loc, const F& f, const A&... args) const {
+    const typename StoredArgs<typename ParamsOf<F>::type, A...>::type stored(args...);
+    return std::apply(
+        [&]<class... S>(const S&... s) {
+          Structure structure;
+          const CallOf<F, S...> call(f, loc, s...);
+          const std::vector<Array> leaves = abstract_call(call, structure);
+          return rebuild<typename CallOf<F, S...>::Result>(structure, leaves);
+        },
+        stored);
+  }
+};
+}  // namespace detail
+
+/// eval_shape(f, arguments...): the result of f with leaves that have only shapes and dtypes. Nothing is run.
+inline constexpr detail::WithLine<detail::EvalShape> eval_shape{};
 
 /// What has happened in this process so far.
 struct Stats {

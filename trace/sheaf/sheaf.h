@@ -1,6 +1,7 @@
 // All of Sheaf's API.
 #pragma once
 
+#include "sheaf/aot.h"
 #include "sheaf/array.h"
 #include "sheaf/collectives.h"
 #include "sheaf/control.h"

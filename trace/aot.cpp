@@ -1,0 +1,160 @@
+// Ahead of time: the same passes, cache and executables as the first call of a jitted function would use, one step at a
+// time. A call compares types with those compiled for, leaf by leaf, and goes straight to the executable.
+#include "trace/aot.h"
+
+#include <fmt/format.h>
+
+#include "codegen/compiler.h"
+#include "codegen/kir/print.h"
+#include "ir/cost.h"
+#include "ir/text.h"
+#include "runtime/device.h"
+#include "sheaf/jit.h"
+#include "trace/execute.h"
+#include "trace/messages.h"
+
+namespace sheaf::aot::detail {
+
+struct Lowering {
+  Ptr<Program> program;
+  Planned planned;
+};
+struct Code {
+  Ptr<Lowering> lowering;
+  CompiledPtr compiled;
+};
+
+namespace {
+
+std::int64_t bytes_of(const std::vector<ir::Type>& types) {
+  std::int64_t bytes = 0;
+  for (const ir::Type t : types) bytes += t.bytes();
+  return bytes;
+}
+
+Cost public_cost(const ir::Work& w) { return {w.flops, w.bytes, w.transcendentals}; }
+
+std::string type_of(const LeafType& t) { return ir::to_string(t.type) + (t.is_weak ? " (a C++ number)" : ""); }
+
+// A C++ number is written out in the dtype that was compiled, if that is the one it would have by itself.
+bool fits(const Array& x, const LeafType& given, const LeafType& wanted) {
+  return given == wanted || (x.node()->kind == ArrayNode::Kind::number && given.type == wanted.type);
+}
+
+// What is not as it was compiled, one line each.
+std::string mismatches(const Program& p, const sheaf::detail::FlatCall& call) {
+  const std::vector<sheaf::detail::Argument> given = call.arguments();
+  std::string text;
+  std::size_t leaf = 0;
+  for (std::size_t k = 0; k < given.size(); ++k) {
+    const sheaf::detail::Argument& wanted = p.arguments[k];
+    if (given[k].paths != wanted.paths) {
+      text += fmt::format("\n  argument {}: {} leaves were compiled, {} are given", k, wanted.paths.size(),
+                          given[k].paths.size());
+    } else if (given[k].paths.empty() && given[k].text != wanted.text) {
+      text += fmt::format("\n  argument {}: {} was compiled, {} is given", k, wanted.text, given[k].text);
+    }
+  }
+  if (!text.empty()) return text;
+  const std::vector<std::string> places = leaf_places(call);
+  for (const LeafType& t : leaf_types(call)) {
+    if (!fits(*call.leaves()[leaf], t, p.types[leaf]))
+      text += fmt::format("\n  {}: {} was compiled, {} is given", places[leaf], type_of(p.types[leaf]), type_of(t));
+    ++leaf;
+  }
+  if (text.empty() && call.statics() != p.statics) text = "\n  a static value inside an argument is another one";
+  return text;
+}
+
+void check_arguments(const Program& p, const sheaf::detail::FlatCall& call) {
+  bool is_same = call.statics() == p.statics && call.leaves().size() == p.types.size();
+  for (std::size_t i = 0; is_same && i < p.types.size(); ++i) {
+    const ArrayNode* node = call.leaves()[i]->node().get();
+    if (node && node->kind == ArrayNode::Kind::traced)
+      throw TypeError(call.loc(), fmt::format("compiled {}: machine code cannot be traced: inside jit, grad, vmap and "
+                                              "other transforms call the function it was made from, {}",
+                                              p.what, to_string(p.loc)));
+    is_same = node && fits(*call.leaves()[i], {node->type, node->is_weak}, p.types[i]);
+  }
+  if (is_same) return;
+  throw TypeError(call.loc(), fmt::format("compiled {}: the arguments are not those it was compiled for{}", p.what,
+                                          mismatches(p, call)));
+}
+
+}  // namespace
+
+// ---- Traced ----
+
+std::string text(const Program& p) { return ir::print(p.traced.function); }
+const sheaf::detail::Structure& structure(const Program& p) { return p.traced.structure; }
+
+std::vector<Array> results(const Program& p) {
+  std::vector<Array> leaves;
+  for (const LeafType& r : p.traced.results) leaves.push_back(abstract(r.type.dims(), r.type.dtype(), p.loc));
+  return leaves;
+}
+
+// ---- Lowered ----
+
+Ptr<Lowering> lower(const Ptr<Program>& p) {
+  return std::make_shared<const Lowering>(Lowering{p, plan_program(p->traced.function, p->donated, p->loc)});
+}
+
+std::string text(const Lowering& l) { return ir::print(l.planned.plan.optimised); }
+Cost cost(const Lowering& l) { return public_cost(ir::work_of(*l.planned.plan.optimised)); }
+
+// ---- Compiled ----
+
+Ptr<Code> compile(const Ptr<Lowering>& l) {
+  const Loc loc = l->program->loc;
+  CompiledPtr compiled = sheaf::compile(l->planned, loc);
+  if (const runtime::ExecutablePtr e = compiled->executable()) check(e->warm(runtime::device(0)), loc);
+  return std::make_shared<const Code>(Code{l, std::move(compiled)});
+}
+
+std::string text(const Code& c) { return ir::print(c.lowering->planned.plan.function); }
+Cost cost(const Code& c) { return public_cost(ir::work_of(*c.lowering->planned.plan.function)); }
+
+std::vector<Kernel> kernels(const Code& c) {
+  std::vector<Kernel> all;
+  const runtime::ExecutablePtr e = c.compiled->executable();
+  if (!e) return all;
+  for (const codegen::KernelCode& k : e->program().kernels) {
+    const codegen::CompileUnit unit{k.kir.get(), k.name};
+    const auto list = [&](codegen::Listing listing) {
+      auto text = codegen::list_cpu({&unit, 1}, codegen::host_cpu_target(), listing);
+      check(text.status(), c.lowering->program->loc);
+      return *std::move(text);
+    };
+    all.push_back({.name = k.name,
+                   .loops = kir::to_text(*k.kir),
+                   .llvm = list(codegen::Listing::llvm_ir),
+                   .assembly = list(codegen::Listing::assembly)});
+  }
+  return all;
+}
+
+Memory memory(const Code& c) {
+  const passes::Plan& plan = c.lowering->planned.plan;
+  Memory m{.arguments = bytes_of(c.compiled->inputs),
+           .outputs = bytes_of(c.compiled->outputs),
+           .temporaries = plan.arena_bytes};
+  for (std::size_t j = 0; j < plan.alias.size(); ++j)
+    if (plan.alias[j] >= 0) m.aliased += c.compiled->outputs[j].bytes();
+  const runtime::ExecutablePtr e = c.compiled->executable();
+  if (!e) return m;
+  for (const codegen::Constant& constant : e->program().constants) m.constants += constant.type.bytes();
+  m.code = e->code_bytes();
+  return m;
+}
+
+const sheaf::detail::Structure& call(const Code& c, const sheaf::detail::FlatCall& arguments, std::vector<Array>& out) {
+  const Program& p = *c.lowering->program;
+  check_arguments(p, arguments);
+  std::vector<const Array*> inputs(arguments.leaves().begin(), arguments.leaves().end());
+  for (const Array& x : p.traced.captured) inputs.push_back(&x);
+  run(*c.compiled, {p.traced.function}, inputs, p.donated, p.result_weak, arguments.loc(), out);
+  return p.traced.structure;
+}
+
+}  // namespace sheaf::aot::detail

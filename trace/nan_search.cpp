@@ -1,0 +1,152 @@
+// The search watches the interpreter; only what the bad results depend on is run, so that a NaN which a select drops
+// elsewhere is not blamed. Lines in the report are the program's own.
+#include "trace/nan_search.h"
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <cmath>
+#include <cstdlib>
+
+#include "ir/eval.h"
+#include "ir/op.h"
+#include "passes/transforms.h"
+#include "sheaf/debug.h"
+#include "trace/array_node.h"
+
+namespace sheaf {
+namespace {
+
+// The first bad element, or -1.
+std::int64_t first_bad(const ir::Literal& x, BadValues bad) {
+  if (!is_float(x.dtype())) return -1;
+  for (std::int64_t i = 0; i < x.size(); ++i)
+    if (const double v = x.get(i); (bad.nans && std::isnan(v)) || (bad.infinities && std::isinf(v))) return i;
+  return -1;
+}
+
+// "NaN at [3, 0]"
+std::string place_of(const ir::Literal& x, std::int64_t at) {
+  Shape index(x.dims().size());
+  std::int64_t rest = at;
+  for (std::size_t d = index.size(); d-- > 0; rest /= x.dims()[d]) index[d] = rest % x.dims()[d];
+  return fmt::format("{} at {}", std::isnan(x.get(at)) ? "NaN" : "infinity", to_string(index));
+}
+
+std::string range_of(const ir::Literal& x) {
+  std::string text = ir::to_string(x.type());
+  if (is_complex(x.dtype()) || x.size() == 0) return text;
+  double low = x.get(0), high = low;
+  for (std::int64_t i = 1; i < x.size(); ++i) {
+    low = std::min(low, x.get(i));
+    high = std::max(high, x.get(i));
+  }
+  return text + fmt::format(" in [{:g}, {:g}]", low, high);
+}
+
+class Search final : public ir::EvalObserver {
+ public:
+  Search(BadValues bad, Loc line) : bad_(bad), line_(line) {}
+  const std::string& report() const { return report_; }
+
+  void step(const ir::Eqn& loop, std::int64_t t) override {
+    if (!loops_.empty() && loops_.back().first == &loop) loops_.back().second = t;
+    else loops_.emplace_back(&loop, t);
+  }
+  void left(const ir::Eqn&) override { loops_.pop_back(); }
+  void equation(const ir::Eqn& e, std::span<const ir::Literal> in, std::span<const ir::Literal> out) override {
+    if (!report_.empty() || !e.regions.empty()) return;
+    for (const ir::Literal& x : in)
+      if (first_bad(x, bad_) >= 0) return;  // it came from elsewhere
+    for (const ir::Literal& x : out)
+      if (const std::int64_t at = first_bad(x, bad_); at >= 0) return describe(e, in, x, at);
+  }
+
+ private:
+  void describe(const ir::Eqn& e, std::span<const ir::Literal> in, const ir::Literal& out, std::int64_t at) {
+    report_ = fmt::format("{}: {} gives {}", line_of(e), e.op->name, place_of(out, at));
+    for (const auto& [loop, t] : loops_)
+      report_ += fmt::format(" in step {} of the {} at {}", t, loop->op->name, line_of(*loop));
+    for (std::size_t k = 0; k < in.size(); ++k) report_ += fmt::format("\n  operand {}: {}", k, range_of(in[k]));
+  }
+
+  std::string line_of(const ir::Eqn& e) const { return to_string(line_ ? line_ : e.loc); }
+
+  BadValues bad_;
+  Loc line_;
+  std::vector<std::pair<const ir::Eqn*, std::int64_t>> loops_;
+  std::string report_;
+};
+
+ir::Literals literals_of(std::span<const runtime::BufferPtr> buffers, const std::vector<ir::Type>& types, Loc loc) {
+  ir::Literals all;
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    ir::Literal& x = all.emplace_back(types[i]);
+    check(buffers[i]->to_host(std::span(x.data(), x.bytes())), loc);
+  }
+  return all;
+}
+
+// Where the bad values of these results come from.
+std::string origin(const Source& source, std::span<const ir::Literal> inputs, BadValues bad) {
+  if (std::string report = first_bad_equation(source, inputs, bad); !report.empty()) return report;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (const std::int64_t at = first_bad(inputs[i], bad); at >= 0) {
+      const std::string& name = source.function->params()[i].name();
+      return fmt::format("it was given: {} is {}", name.empty() ? fmt::format("input {}", i) : name,
+                         place_of(inputs[i], at));
+    }
+  }
+  return "run equation by equation, the program gives none";
+}
+
+bool is_set(const char* variable) {
+  const char* env = std::getenv(variable);
+  return env && *env && *env != '0';
+}
+
+struct Watched {
+  std::atomic<bool> nans{is_set("SHEAF_DEBUG_NANS")}, infinities{is_set("SHEAF_DEBUG_INFS")};
+};
+Watched& watched() {
+  static Watched w;
+  return w;
+}
+
+}  // namespace
+
+BadValues watched_values() {
+  const Watched& w = watched();
+  return {.nans = w.nans.load(std::memory_order_relaxed), .infinities = w.infinities.load(std::memory_order_relaxed)};
+}
+
+std::string first_bad_equation(const Source& source, std::span<const ir::Literal> inputs, BadValues bad) {
+  Search search(bad, source.line);
+  const ir::Observed observed(search);
+  ir::eval(*passes::inline_calls(source.function), inputs);
+  return search.report();
+}
+
+void check_results(const Source& source, std::span<const runtime::BufferPtr> inputs,
+                   std::span<const runtime::BufferPtr> results, Loc loc) {
+  const BadValues bad = watched_values();
+  const ir::FunctionRef& f = source.function;
+  const ir::Literals values = literals_of(results, f->result_types(), loc);
+  ir::Values wanted;
+  std::string text;
+  for (std::size_t j = 0; j < values.size(); ++j) {
+    const std::int64_t at = first_bad(values[j], bad);
+    if (at < 0) continue;
+    wanted.push_back(f->results()[j]);
+    if (text.empty()) text = fmt::format("{}: result {} is {}", f->name(), j, place_of(values[j], at));
+  }
+  if (wanted.empty()) return;
+  const ir::Literals given = literals_of(inputs, f->param_types(), loc);
+  const ir::FunctionRef needed = f->with_results(std::move(wanted));
+  throw RuntimeError(loc, text + "\n  " + origin({needed, source.line}, given, bad));
+}
+
+void set_debug_nans(bool on) { watched().nans = on; }
+void set_debug_infs(bool on) { watched().infinities = on; }
+
+}  // namespace sheaf

@@ -1,0 +1,40 @@
+// Where a NaN or an infinity comes from: the program is run again by the reference interpreter, equation by equation.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ir/graph.h"
+#include "ir/literal.h"
+#include "runtime/buffer.h"
+#include "sheaf/source.h"
+
+namespace sheaf {
+
+/// Which values are looked for.
+struct BadValues {
+  bool nans = false;
+  bool infinities = false;
+  explicit operator bool() const { return nans || infinities; }
+};
+
+/// What the results of every run are searched for: SHEAF_DEBUG_NANS, SHEAF_DEBUG_INFS, set_debug_nans, set_debug_infs.
+BadValues watched_values();
+
+/// A program as it was written, which a report about a run of it is told from.
+struct Source {
+  const ir::FunctionRef& function;
+  Loc line = {};  // of all its equations instead of their own: library functions have one program for all their callers
+};
+
+/// The first equation that makes a bad value of good ones, with the step of the loop and the operands' ranges;
+/// empty if there is none.
+std::string first_bad_equation(const Source& source, std::span<const ir::Literal> inputs, BadValues bad);
+
+/// Throws RuntimeError if a result holds what is watched for, saying where it comes from. `inputs` as they were before
+/// the run.
+void check_results(const Source& source, std::span<const runtime::BufferPtr> inputs,
+                   std::span<const runtime::BufferPtr> results, Loc loc);
+
+}  // namespace sheaf

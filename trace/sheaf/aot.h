@@ -1,0 +1,129 @@
+// Ahead of time: the steps behind the first call of a jitted function, as values to look into and to keep.
+//   jit(f).trace(args...)  -> Traced    the program as written, and the types of its results; args may be abstract()
+//   .lower()               -> Lowered   the program as optimised, and its plan
+//   .compile()             -> Compiled  machine code for these types alone, called like f
+// Invariant: a Compiled neither traces nor compiles; all of that has happened before it exists.
+#pragma once
+
+#include "sheaf/call.h"
+
+namespace sheaf::aot {
+
+/// Work of one run, read off the program: a scan counts its length, a while its max_trips, or one trip if it has none,
+/// a cond its dearest branch.
+struct Cost {
+  double flops = 0;            // operations on elements; a multiply-add is two
+  double bytes = 0;            // read and written by each kernel (Lowered: by each equation)
+  double transcendentals = 0;  // calls of exp, log, tanh, pow and their like, which are no flops
+};
+
+/// Bytes that one run needs.
+struct Memory {
+  std::int64_t arguments = 0;    // captured arrays included
+  std::int64_t outputs = 0;
+  std::int64_t aliased = 0;      // of the outputs: in buffers of donated arguments
+  std::int64_t temporaries = 0;  // the most that intermediate results take at any time
+  std::int64_t constants = 0;
+  std::int64_t code = 0;         // machine code, in whole pages; kernels that other programs share count too
+};
+
+/// One kernel, in the languages it goes through.
+struct Kernel {
+  std::string name;
+  std::string loops;  // the loop nest
+  std::string llvm;
+  std::string assembly;
+};
+
+namespace detail {
+
+struct Program;   // a traced signature
+struct Lowering;  // its plan
+struct Code;      // its machine code
+template <class T>
+using Ptr = std::shared_ptr<const T>;
+
+std::string text(const Program& p);
+/// Leaves with shapes and dtypes and no values.
+std::vector<Array> results(const Program& p);
+const sheaf::detail::Structure& structure(const Program& p);
+Ptr<Lowering> lower(const Ptr<Program>& p);
+std::string text(const Lowering& l);
+Cost cost(const Lowering& l);
+Ptr<Code> compile(const Ptr<Lowering>& l);
+std::string text(const Code& c);
+std::vector<Kernel> kernels(const Code& c);
+Cost cost(const Code& c);
+Memory memory(const Code& c);
+/// Appends the result's leaves to `out`.
+const sheaf::detail::Structure& call(const Code& c, const sheaf::detail::FlatCall& arguments, std::vector<Array>& out);
+
+/// Stands for a function where only its arguments matter.
+struct NoFunction {
+  template <class... A>
+  None operator()(const A&...) const {
+    return {};
+  }
+};
+inline constexpr NoFunction no_function{};
+
+}  // namespace detail
+
+/// Machine code for arguments of the types it was traced with. It cannot be traced again: inside jit, grad and vmap
+/// call the function it was made from.
+template <class R, class... A>
+class Compiled {
+ public:
+  explicit Compiled(detail::Ptr<detail::Code> code) : code_(std::move(code)) {}
+
+  /// Throws TypeError naming every leaf whose type is another one, with both types.
+  R operator()(const A&... args, Loc loc = Loc::current()) const {
+    const sheaf::detail::CallOf<detail::NoFunction, A...> call(detail::no_function, loc, args...);
+    std::vector<Array> leaves;
+    const sheaf::detail::Structure& structure = detail::call(*code_, call, leaves);
+    return sheaf::detail::rebuild<R>(structure, leaves);
+  }
+
+  /// The plan: kernels and steps of the host in their order, with the offsets of what they write.
+  std::string text() const { return detail::text(*code_); }
+  /// What the kernels became. Slow: compiles them again for their texts.
+  std::vector<Kernel> kernels() const { return detail::kernels(*code_); }
+  Cost cost() const { return detail::cost(*code_); }
+  Memory memory() const { return detail::memory(*code_); }
+
+ private:
+  detail::Ptr<detail::Code> code_;
+};
+
+/// The program after all passes but those that make kernels of it.
+template <class R, class... A>
+class Lowered {
+ public:
+  explicit Lowered(detail::Ptr<detail::Lowering> lowering) : lowering_(std::move(lowering)) {}
+
+  std::string text() const { return detail::text(*lowering_); }
+  /// As if each equation ran alone: Compiled::cost() says what fusion saves.
+  Cost cost() const { return detail::cost(*lowering_); }
+  /// Compiles every kernel, and touches the memory that a run needs.
+  Compiled<R, A...> compile() const { return Compiled<R, A...>(detail::compile(lowering_)); }
+
+ private:
+  detail::Ptr<detail::Lowering> lowering_;
+};
+
+/// The program as written.
+template <class R, class... A>
+class Traced {
+ public:
+  explicit Traced(detail::Ptr<detail::Program> program) : program_(std::move(program)) {}
+
+  std::string text() const { return detail::text(*program_); }
+  /// The result's tree, its leaves with shapes and dtypes and no values.
+  R results() const { return sheaf::detail::rebuild<R>(detail::structure(*program_), detail::results(*program_)); }
+  Lowered<R, A...> lower() const { return Lowered<R, A...>(detail::lower(program_)); }
+
+ private:
+  detail::Ptr<detail::Program> program_;
+};
+
+}  // namespace sheaf::aot

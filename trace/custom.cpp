@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+
 #include "ir/ops/attrs.h"
 #include "passes/emit.h"
 #include "trace/apply.h"
@@ -123,26 +125,41 @@ std::vector<Array> checkpoint(const FlatCall& f, const Saved& saved, Structure& 
 
 // ---- custom_jvp ----
 
-std::vector<Array> custom_jvp(const FlatCall& f, const FlatCall& rule, Structure& result) {
-  constexpr const char* who = "custom_jvp";
-  const Loc loc = UserLine::or_own(f.loc());
-  const std::vector<LeafType> types = leaf_types(f);
-  Traced value = trace_call(f, tracing(who, loc), types);
+namespace {
+
+// The forward rule: arguments and tangents -> results and tangents, like those of `value`.
+Traced trace_forward_rule(const char* who, const FlatCall& rule, const std::vector<LeafType>& types,
+                          const Traced& value, Loc loc) {
   const std::size_t outs = value.results.size();
-  const Traced both =
-      trace_call(WithResultTypes(rule, value.results + value.results), tracing(who, loc), types + types);
+  Traced both = trace_call(WithResultTypes(rule, value.results + value.results), tracing(who, loc), types + types);
   const std::vector<std::string>& paths = value.structure.paths;
   check_tree(who, "the rule", paths, element(both.structure, 0), loc);
   check_tree(who, "the rule", paths, element(both.structure, 1), loc);
   check_types(who, "the rule", "result", paths, value.results, part(both.results, 0, outs), true, loc);
   check_types(who, "the rule", "tangent of", paths, value.results, part(both.results, outs, outs), false, loc);
+  return both;
+}
+
+// Its region: integers have no tangents there.
+ir::FunctionRef forward_rule_region(const Captures& captures, const Traced& both, const std::vector<LeafType>& types,
+                                    const Traced& value) {
+  return keeping(captures.first(both), all(captures.arrays().size() + types.size()) + floats(types),
+                 all(value.results.size()) + floats(value.results));
+}
+
+}  // namespace
+
+std::vector<Array> custom_jvp(const FlatCall& f, const FlatCall& rule, Structure& result) {
+  constexpr const char* who = "custom_jvp";
+  const Loc loc = UserLine::or_own(f.loc());
+  const std::vector<LeafType> types = leaf_types(f);
+  Traced value = trace_call(f, tracing(who, loc), types);
+  const Traced both = trace_forward_rule(who, rule, types, value, loc);
 
   const Traced* const regions[] = {&value, &both};
   const Captures captures(regions);
   const std::size_t consts = captures.arrays().size();
-  const ir::FunctionRef functions[] = {
-      captures.first(value),
-      keeping(captures.first(both), all(consts + types.size()) + floats(types), all(outs) + floats(value.results))};
+  const ir::FunctionRef functions[] = {captures.first(value), forward_rule_region(captures, both, types, value)};
   result = std::move(value.structure);
   return apply_op(who, ir::ops::custom_jvp, ir::ops::CustomJvp{static_cast<int>(consts)}, captures, f, functions,
                   value.results, loc);
@@ -150,10 +167,10 @@ std::vector<Array> custom_jvp(const FlatCall& f, const FlatCall& rule, Structure
 
 // ---- custom_vjp ----
 
-std::vector<Array> custom_vjp(const FlatCall& f, const FlatCall& forward,
+std::vector<Array> custom_vjp(const FlatCall& f, const FlatCall* rule, const FlatCall& forward,
                               const std::function<std::unique_ptr<FlatCall>(const Structure&)>& make_backward,
                               Structure& result) {
-  constexpr const char* who = "custom_vjp";
+  const char* who = rule ? "custom_rule" : "custom_vjp";
   const Loc loc = UserLine::or_own(f.loc());
   const std::vector<LeafType> types = leaf_types(f);
   Traced value = trace_call(f, tracing(who, loc), types);
@@ -169,12 +186,17 @@ std::vector<Array> custom_vjp(const FlatCall& f, const FlatCall& forward,
   check_tree(who, "the backward function", argument_paths(f), back.structure.paths, loc);
   check_types(who, "the backward function", "cotangent", argument_paths(f), types, back.results, false, loc);
 
-  const Traced* const regions[] = {&value, &ahead, &back};
+  std::optional<Traced> both;
+  if (rule) both = trace_forward_rule(who, *rule, types, value, loc);
+
+  std::vector<const Traced*> regions{&value, &ahead, &back};
+  if (both) regions.push_back(&*both);
   const Captures captures(regions);
   const std::size_t consts = captures.arrays().size();
-  const ir::FunctionRef functions[] = {
+  std::vector<ir::FunctionRef> functions{
       captures.first(value), captures.first(ahead),
       keeping(captures.first(back), all(consts + residuals.size()) + floats(value.results), floats(types))};
+  if (both) functions.push_back(forward_rule_region(captures, *both, types, value));
   result = std::move(value.structure);
   return apply_op(who, ir::ops::custom_vjp, ir::ops::CustomVjp{static_cast<int>(consts)}, captures, f, functions,
                   value.results, loc);

@@ -27,21 +27,27 @@ absl::Status captured_fit(const Eqn& e, int consts) {
   return absl::InvalidArgumentError(fmt::format("consts={} does not fit {} operands", consts, e.num_in()));
 }
 
+// Operands, tangents of the floats past `consts` -> results, tangents of floats.
+absl::Status is_forward_rule(const Function& rule, const Eqn& e, int consts) {
+  const std::vector<Type> in = e.in_types(), out = e.regions[0]->result_types();
+  const std::vector<Type> args = slice_of(in, consts, in.size() - consts);
+  if (absl::Status s = takes(rule, joined(in, differentiable(args))); !s.ok()) return s;
+  return returns(rule, joined(out, differentiable(out)));
+}
+
 absl::StatusOr<std::vector<Type>> infer_custom_jvp(const Eqn& e) {
   const int consts = e.attrs<CustomJvp>().consts;
   if (absl::Status s = region_count(e, 2); !s.ok()) return s;
   if (absl::Status s = captured_fit(e, consts); !s.ok()) return s;
-  const std::vector<Type> in = e.in_types(), out = e.regions[0]->result_types();
-  const std::vector<Type> args = slice_of(in, consts, in.size() - consts);
-  if (absl::Status s = takes(*e.regions[0], in); !s.ok()) return s;
-  if (absl::Status s = takes(*e.regions[1], joined(in, differentiable(args))); !s.ok()) return s;
-  if (absl::Status s = returns(*e.regions[1], joined(out, differentiable(out))); !s.ok()) return s;
-  return out;
+  if (absl::Status s = takes(*e.regions[0], e.in_types()); !s.ok()) return s;
+  if (absl::Status s = is_forward_rule(*e.regions[1], e, consts); !s.ok()) return s;
+  return e.regions[0]->result_types();
 }
 
 absl::StatusOr<std::vector<Type>> infer_custom_vjp(const Eqn& e) {
   const int consts = e.attrs<CustomVjp>().consts;
-  if (absl::Status s = region_count(e, 3); !s.ok()) return s;
+  if (e.regions.size() != 4)
+    if (absl::Status s = region_count(e, 3); !s.ok()) return s;
   if (absl::Status s = captured_fit(e, consts); !s.ok()) return s;
   const Function &f = *e.regions[0], &forward = *e.regions[1], &backward = *e.regions[2];
   const std::vector<Type> in = e.in_types(), out = f.result_types(), forward_out = forward.result_types();
@@ -53,13 +59,17 @@ absl::StatusOr<std::vector<Type>> infer_custom_vjp(const Eqn& e) {
   const std::vector<Type> captured = slice_of(in, 0, consts), args = slice_of(in, consts, in.size() - consts);
   if (absl::Status s = takes(backward, joined(joined(captured, residuals), differentiable(out))); !s.ok()) return s;
   if (absl::Status s = returns(backward, differentiable(args)); !s.ok()) return s;
+  if (e.regions.size() == 4)
+    if (absl::Status s = is_forward_rule(*e.regions[3], e, consts); !s.ok()) return s;
   return out;
 }
 
-// The region maps residuals and cotangents of the results to cotangents of the tangents.
+// Region 0 maps residuals and cotangents of the results to cotangents of the tangents; region 1, residuals and tangents
+// to tangents of the results.
 absl::StatusOr<std::vector<Type>> infer_custom_linear(const Eqn& e) {
   const int residuals = e.attrs<CustomLinear>().residuals;
-  if (absl::Status s = region_count(e, 1); !s.ok()) return s;
+  if (e.regions.size() != 2)
+    if (absl::Status s = region_count(e, 1); !s.ok()) return s;
   const Function& backward = *e.regions[0];
   const std::vector<Type> params = backward.param_types(), in = e.in_types();
   if (residuals < 0 || residuals > e.num_in() || static_cast<std::size_t>(residuals) > params.size())
@@ -68,6 +78,10 @@ absl::StatusOr<std::vector<Type>> infer_custom_linear(const Eqn& e) {
   std::vector<Type> results = slice_of(params, residuals, params.size() - residuals);
   if (absl::Status s = takes(backward, joined(given, results)); !s.ok()) return s;
   if (absl::Status s = returns(backward, tangents); !s.ok()) return s;
+  if (e.regions.size() == 2) {
+    if (absl::Status s = takes(*e.regions[1], in); !s.ok()) return s;
+    if (absl::Status s = returns(*e.regions[1], results); !s.ok()) return s;
+  }
   return results;
 }
 
@@ -88,7 +102,6 @@ absl::StatusOr<std::vector<Type>> infer_custom_solve(const Eqn& e) {
 void eval_first(const Eqn& e, std::span<const Literal> in, std::span<Literal> out) {
   eval_into(*e.regions[0], in, out);
 }
-Cost cost_first(const Eqn& e) { return cost_of_region(*e.regions[0]); }
 
 void eval_barrier(const Eqn&, std::span<const Literal> in, std::span<Literal> out) {
   std::copy(in.begin(), in.end(), out.begin());
@@ -127,7 +140,6 @@ constinit const OpDef checkpoint = {
     .no_jvp = Absent::by_region,
     .lower = lower_region,
     .eval = eval_first,
-    .cost = cost_first,
 };
 
 constinit const OpDef checkpoint_name = unary({
@@ -168,26 +180,27 @@ constinit const OpDef custom_jvp = {
     .no_jvp = Absent::by_region,
     .lower = lower_region,
     .eval = eval_first,
-    .cost = cost_first,
 };
 
 constinit const OpDef custom_vjp = {
     .name = "custom_vjp",
     .doc =
         "Runs region 0. Differentiated, region 1 (the same, then residuals) runs forward and region 2 backward: the first "
-        "`consts` operands, residuals, a cotangent of every float result -> a cotangent of every other float operand.",
+        "`consts` operands, residuals, a cotangent of every float result -> a cotangent of every other float operand. "
+        "Region 3, if there is one, is the forward derivative as in custom_jvp.",
     .num_results = -1,
     .attrs = attrs_of<CustomVjp>(),
     .infer = infer_custom_vjp,
     .no_jvp = Absent::by_region,
     .lower = lower_region,
     .eval = eval_first,
-    .cost = cost_first,
 };
 
 constinit const OpDef custom_linear = {
     .name = "custom_linear",
-    .doc = "The linear map of the operands past the first `residuals` whose transpose is the region.",
+    .doc =
+        "The linear map of the operands past the first `residuals` whose transpose is region 0; region 1, if there is "
+        "one, is the map itself.",
     .num_results = -1,
     .attrs = attrs_of<CustomLinear>(),
     .infer = infer_custom_linear,
@@ -207,7 +220,6 @@ constinit const OpDef custom_linear_solve = {
     .lower = lower_region,
     .eval = [](const Eqn& e, std::span<const Literal> in,
                std::span<Literal> out) { eval_into(*e.regions[1], in, out); },
-    .cost = [](const Eqn& e) { return cost_of_region(*e.regions[1]); },
 };
 
 }  // namespace sheaf::ir::ops

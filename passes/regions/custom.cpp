@@ -104,16 +104,53 @@ Values expand_first(Builder& b, const Eqn& e, const Values& operands) {
 
 // custom_vjp
 
+// f of the parameters in `kept`, as a function of values of `types`; its first `dropped` results go.
+FunctionRef widened(const FunctionRef& f, const std::vector<Type>& types, const Mask& kept, std::size_t dropped) {
+  Builder b(f->name());
+  Values params;
+  for (Type t : types) params.push_back(b.param(t));
+  const Values results = call(b, f, where(params, kept));
+  return b.finish(slice(results, dropped, results.size() - dropped));
+}
+
+// The two halves of custom_linear for a function with rules both ways: backward reads captures, residuals and
+// cotangents, the rule captures, arguments and tangents; both are given captures, residuals and arguments.
+std::vector<FunctionRef> both_maps(const Eqn& e, const Values& residuals, const Values& args) {
+  const int consts = e.attrs<ops::CustomVjp>().consts;
+  const FunctionRef &backward = e.regions[2], &rule = e.regions[3];
+  std::vector<Type> given;
+  for (Value v : residuals + args) given.push_back(v.type());
+  const auto appended = [](std::vector<Type> types, const FunctionRef& f, std::size_t from) {
+    for (std::size_t i = from; i < f->params().size(); ++i) types.push_back(f->params()[i].type());
+    return types;
+  };
+  const std::size_t cotangents = backward->params().size() - residuals.size();
+  const std::size_t tangents = rule->params().size() - e.operands.size();
+  const Mask reads_residuals = join(Mask(residuals.size(), true), Mask(args.size(), false), Mask(cotangents, true));
+  const Mask reads_args = join(join(Mask(consts, true), Mask(residuals.size() - consts, false)),
+                               Mask(args.size(), true), Mask(tangents, true));
+  return {widened(backward, appended(given, backward, residuals.size()), reads_residuals, 0),
+          widened(rule, appended(given, rule, e.operands.size()), reads_args, e.num_out())};
+}
+
 Dual jvp_custom_vjp(Builder& b, const Eqn& e, const Values& operands, const Values& tangents) {
   const int consts = e.attrs<ops::CustomVjp>().consts;
   const Values t = tangents_of_args(b, e, tangents, consts);
   const Values outs = call(b, e.regions[1], operands);
   const Values residuals = slice(operands, 0, consts) + slice(outs, e.num_out(), outs.size() - e.num_out());
-  const Values tangent_outs = b.emit_all(
-      &ops::custom_linear, residuals + t,
-      std::make_shared<const ops::CustomLinear>(ops::CustomLinear{.residuals = static_cast<int>(residuals.size())}),
-      {e.regions[2]});
+  const bool has_rule = e.regions.size() == 4;
+  const Values args = has_rule ? slice(operands, consts, operands.size() - consts) : Values{};
+  const ops::CustomLinear attrs{.residuals = static_cast<int>(residuals.size() + args.size())};
+  const Values tangent_outs =
+      b.emit_all(&ops::custom_linear, residuals + args + t, std::make_shared<const ops::CustomLinear>(attrs),
+                 has_rule ? both_maps(e, residuals, args) : std::vector{e.regions[2]});
   return with_float_tangents(e, slice(outs, 0, e.num_out()), tangent_outs);
+}
+
+// All parameters past the first, whose dims are given, and all results are batched in front.
+FunctionRef batched_past(const FunctionRef& f, std::vector<int> first, const MappedAxis& axis) {
+  first.resize(f->params().size(), 0);
+  return vmap(f, first, std::vector<int>(f->results().size(), 0), axis);
 }
 
 // Arguments, residuals and cotangents are all batched, so that a cotangent is an example's own; captures may be shared.
@@ -121,20 +158,16 @@ std::vector<Batched> batch_custom_vjp(Builder& b, const Eqn& e, std::span<const 
   const int consts = e.attrs<ops::CustomVjp>().consts;
   std::vector<int> dims = zero_or_none(in);
   std::fill(dims.begin() + consts, dims.end(), 0);
-  std::vector<int> backward_dims(e.regions[2]->params().size(), 0);
-  std::copy_n(dims.begin(), consts, backward_dims.begin());
-  const auto batched = [&](const FunctionRef& f, const std::vector<int>& in_dims) {
-    return vmap(f, in_dims, std::vector<int>(f->results().size(), 0), axis);
-  };
-  return all_in_front(
-      b.emit_all(e.op, placed(b, in, dims, axis), e.attributes,
-                 {batched(e.regions[0], dims), batched(e.regions[1], dims), batched(e.regions[2], backward_dims)}));
+  std::vector<FunctionRef> regions;
+  for (const FunctionRef& f : e.regions) regions.push_back(batched_past(f, slice(dims, 0, consts), axis));
+  return all_in_front(b.emit_all(e.op, placed(b, in, dims, axis), e.attributes, std::move(regions)));
 }
 
 // custom_linear
 
-// Residuals, tangents -> tangents of the results: the transpose of what the user gave.
+// Residuals, tangents -> tangents of the results: what the user gave, or the transpose of what he gave.
 FunctionRef forward_map(const Eqn& e) {
+  if (e.regions.size() == 2) return e.regions[1];
   const FunctionRef& backward = e.regions[0];
   Mask linear(backward->params().size(), true);
   std::fill_n(linear.begin(), e.attrs<ops::CustomLinear>().residuals, false);
@@ -168,11 +201,9 @@ std::vector<Batched> batch_custom_linear(Builder& b, const Eqn& e, std::span<con
   const int residuals = e.attrs<ops::CustomLinear>().residuals;
   std::vector<int> dims = zero_or_none(in);
   std::fill(dims.begin() + residuals, dims.end(), 0);
-  std::vector<int> backward_dims = slice(dims, 0, residuals);
-  backward_dims.resize(e.regions[0]->params().size(), 0);
-  const FunctionRef backward =
-      vmap(e.regions[0], backward_dims, std::vector<int>(e.regions[0]->results().size(), 0), axis);
-  return all_in_front(b.emit_all(e.op, placed(b, in, dims, axis), e.attributes, {backward}));
+  std::vector<FunctionRef> regions;
+  for (const FunctionRef& f : e.regions) regions.push_back(batched_past(f, slice(dims, 0, residuals), axis));
+  return all_in_front(b.emit_all(e.op, placed(b, in, dims, axis), e.attributes, std::move(regions)));
 }
 
 Values expand_custom_linear(Builder& b, const Eqn& e, const Values& operands) {

@@ -1,8 +1,10 @@
 // Checkpoints, custom rules, linear solves and whole Jacobians, through the API.
 #include "tests/control/interpreted.h"
+#include "tests/control/message.h"
 
 using namespace sheaf;
 using sheaf::tests::interpreted;
+using sheaf::tests::message_of;
 
 namespace {
 
@@ -125,6 +127,90 @@ TEST_CASE("custom_vjp: one argument, no residuals, a tree, captures, inside scan
   };
   CHECK(interpreted(looped, l)[0] == V{16});
   CHECK(interpreted(grad(looped), l)[0] == V{4});
+}
+
+TEST_CASE("one rule for both directions: forward mode runs jvp, reverse mode backward, nested to any order") {
+  // Wrong on purpose, each in its own way, so that a value says which rule it came from.
+  auto f = custom_rule(
+      [](Array x, Array y) { return sin(x) * y; },
+      Derivatives{.jvp = [](Array x, Array y, Array tx, Array) { return std::pair{sin(x) * y, 10 * cos(x) * y * tx}; },
+                  .forward = [](Array x, Array y) { return std::pair{sin(x) * y, std::tuple{x, y}}; },
+                  .backward =
+                      [](std::tuple<Array, Array> r, Array ct) {
+                        const auto& [x, y] = r;
+                        return std::tuple{clip(100 * ct * cos(x) * y, -1e6, 1e6), none};
+                      }});
+  const Array x = f64_of(0.4), y = f64_of(3);
+  const double slope = 3 * std::cos(0.4), curve = -3 * std::sin(0.4);
+  const auto forward = [&](Array v, Array u) {
+    return jvp(f, std::tuple{v, u}, std::tuple{ones_like(v), ones_like(u)}).second;
+  };
+  const auto reverse = [&](Array v, Array u) { return grad(f)(v, u); };
+  CHECK(interpreted(f, x, y).scalar() == near(3 * std::sin(0.4)));
+  CHECK(interpreted(forward, x, y).scalar() == near(10 * slope));
+  CHECK(interpreted(reverse, x, y).scalar() == near(100 * slope));
+  // Reverse over forward differentiates the jvp rule, forward over reverse the backward function.
+  CHECK(interpreted(grad(forward), x, y).scalar() == near(10 * curve));
+  CHECK(interpreted(
+            [&](Array v, Array u) {
+              return jvp(reverse, std::tuple{v, u}, std::tuple{ones_like(v), zeros_like(u)}).second;
+            },
+            x, y)
+            .scalar() == near(100 * curve));
+  CHECK(interpreted(grad(reverse), x, y).scalar() == near(100 * curve));
+  CHECK(interpreted(
+            [&](Array v, Array u) {
+              return jvp(forward, std::tuple{v, u}, std::tuple{ones_like(v), zeros_like(u)}).second;
+            },
+            x, y)
+            .scalar() == near(10 * curve));
+  const Array xs = array({0.4, 0.0}, f64);
+  CHECK(interpreted(vmap(reverse, {.in = {0, none}}), xs, y)[0][1] == near(300));
+  CHECK(interpreted(vmap(forward, {.in = {0, none}}), xs, y)[0][1] == near(30));
+  const auto looped = [&](Array v) { return fori_loop(0, 2, [&](Array, Array c) { return jit(f)(c, y); }, v); };
+  const double inner = 3 * std::sin(0.4);
+  CHECK(interpreted(grad(looped), x).scalar() == near(1e4 * slope * 3 * std::cos(inner)));
+  CHECK(interpreted([&](Array v) { return jvp(looped, v, f64_of(1)).second; }, x).scalar() ==
+        near(1e2 * slope * 3 * std::cos(inner)));
+  CHECK(interpreted(grad(checkpoint(f)), x, y).scalar() == near(100 * slope));
+}
+
+TEST_CASE("one rule for both directions: trees, integers and captures, and rules that do not fit are refused") {
+  const Array scale = f64_of(3);
+  const auto value = [&](Layer l, Array n) { return l.W * n * scale + l.b; };
+  const auto rule = [&](Layer l, Array n, Layer t, Array) { return std::pair{value(l, n), t.W * n * scale + t.b}; };
+  const auto ahead = [&](Layer l, Array n) { return std::pair{value(l, n), n}; };
+  const auto back = [&](Array n, Array ct) { return std::tuple{Layer{ct * n * scale, ct}, none}; };
+  const auto f = custom_rule(value, Derivatives{.jvp = rule, .forward = ahead, .backward = back});
+  const Layer l{f64_of(2), f64_of(5)};
+  const Array n = full({}, 4, i32);
+  CHECK(interpreted(f, l, n).scalar() == 29);
+  CHECK(interpreted(grad(f), l, n)[0] == V{12});
+  CHECK(interpreted(grad(f), l, n)[1] == V{1});
+  CHECK(interpreted(
+            [&](Layer p) { return jvp(f, std::tuple{p, n}, std::tuple{Layer{f64_of(1), f64_of(1)}, n}).second; }, l)
+            .scalar() == 13);
+  const auto narrow = [&](Layer p, Array m, Layer t, Array) {
+    return std::pair{value(p, m), convert(t.W * m + t.b, f32)};
+  };
+  const auto refused = custom_rule(value, Derivatives{.jvp = narrow, .forward = ahead, .backward = back});
+  const auto call = [&] { refused(l, n); };
+  CHECK(message_of<TypeError>(call) ==
+        "HERE: custom_rule: the rule returns another type than it must\n"
+        "  tangent of the result: must be f64[], is f32[]; return convert(.., f64)");
+}
+
+TEST_CASE(
+    "B21: a cotangent in another precision than its argument's is refused where the rule is used, in a scan too") {
+  const auto f = custom_vjp([](Array x) { return x * x; }, [](Array x) { return std::pair{x * x, x}; },
+                            [](Array x, Array ct) { return 2 * convert(x, f32) * ct; });
+  const auto loop = [&](Array x) {
+    return scan([&](Array c, Array) { return std::pair{f(c), none}; }, x, arange(2)).first;
+  };
+  const auto call = [&] { grad(loop)(ones({}, bf16)); };
+  CHECK(message_of<TypeError>(call) ==
+        "HERE: custom_vjp: the backward function returns another type than it must\n"
+        "  cotangent [0]: must be bf16[], is f32[]; return convert(.., bf16)");
 }
 
 TEST_CASE("a linear solve is differentiated by the equation it solves") {

@@ -32,8 +32,8 @@ std::vector<Array> checkpoint(const FlatCall& f, const Saved& saved, Structure& 
 /// Arguments of `rule`: f's, then their tangents; its result: f's, then its tangent.
 std::vector<Array> custom_jvp(const FlatCall& f, const FlatCall& rule, Structure& result);
 /// `forward` returns what f does, then residuals; `backward`, made from that structure, takes residuals and a cotangent
-/// of the result to a tuple of cotangents of the arguments.
-std::vector<Array> custom_vjp(const FlatCall& f, const FlatCall& forward,
+/// of the result to a tuple of cotangents of the arguments. `rule`, as for custom_jvp, may be null.
+std::vector<Array> custom_vjp(const FlatCall& f, const FlatCall* rule, const FlatCall& forward,
                               const std::function<std::unique_ptr<FlatCall>(const Structure&)>& backward,
                               Structure& result);
 /// `transpose_solve` may be null.
@@ -131,14 +131,34 @@ struct Backward {
   }
 };
 
-template <class F, class Fwd, class Bwd>
+/// `Rule` is None, or the forward rule as for custom_jvp.
+template <class F, class Rule, class Fwd, class Bwd>
 class CustomVjpBody {
  public:
-  CustomVjpBody(F f, Fwd forward, Bwd backward, Loc loc)
-      : f_(std::move(f)), forward_(std::move(forward)), backward_(std::move(backward)), loc_(loc) {}
+  CustomVjpBody(F f, Rule rule, Fwd forward, Bwd backward, Loc loc)
+      : f_(std::move(f)),
+        rule_(std::move(rule)),
+        forward_(std::move(forward)),
+        backward_(std::move(backward)),
+        loc_(loc) {}
   template <class... A>
   auto call_at(Loc loc, const A&... args) const {
     using R = ResultOf<Branch<F>, A...>;
+    if constexpr (std::same_as<Rule, None>) {
+      return with_rule<R>(nullptr, loc, args...);
+    } else {
+      const PairBranch<Rule, R> rule{rule_, loc};
+      static_assert(std::same_as<ResultOf<PairBranch<Rule, R>, A..., A...>, std::pair<R, R>>,
+                    "custom_rule: the result and its tangent are trees like the function's result");
+      const CallOf<PairBranch<Rule, R>, A..., A...> rule_call(rule, loc, args..., args...);
+      return with_rule<R>(&rule_call, loc, args...);
+    }
+  }
+  Loc made_at() const { return loc_; }
+
+ private:
+  template <class R, class... A>
+  R with_rule(const FlatCall* rule, Loc loc, const A&... args) const {
     using Forward = PairBranch<Fwd, R>;
     using Both = ResultOf<Forward, A...>;
     using Residuals = typename Both::second_type;
@@ -150,7 +170,7 @@ class CustomVjpBody {
     const CallOf<Forward, A...> forward_call(forward, loc, args...);
     Structure structure;
     const std::vector<Array> leaves = custom_vjp(
-        f_call, forward_call,
+        f_call, rule, forward_call,
         [&](const Structure& s) -> std::unique_ptr<FlatCall> {
           const Both& both = *static_cast<const Both*>(s.tree.get());
           return std::make_unique<CallOf<Back, Residuals, R>>(backward, loc, both.second, both.first);
@@ -158,10 +178,9 @@ class CustomVjpBody {
         structure);
     return rebuild<R>(structure, leaves);
   }
-  Loc made_at() const { return loc_; }
 
- private:
   F f_;
+  Rule rule_;
   Fwd forward_;
   Bwd backward_;
   Loc loc_;
@@ -189,8 +208,25 @@ auto custom_jvp(F f, Rule rule, Loc loc = Loc::current()) {
 /// are backward's transpose.
 template <class F, class Fwd, class Bwd>
 auto custom_vjp(F f, Fwd forward, Bwd backward, Loc loc = Loc::current()) {
-  return detail::TransformedOf<F, detail::CustomVjpBody<F, Fwd, Bwd>>(std::move(f), std::move(forward),
-                                                                      std::move(backward), loc);
+  return detail::TransformedOf<F, detail::CustomVjpBody<F, None, Fwd, Bwd>>(std::move(f), none, std::move(forward),
+                                                                            std::move(backward), loc);
+}
+
+/// Derivatives both ways, for custom_rule.
+template <class Jvp, class Fwd, class Bwd>
+struct Derivatives {
+  Jvp jvp;  // as custom_jvp's
+  Fwd forward;  // as custom_vjp's
+  Bwd backward;
+};
+
+/// f with rules for both directions: `custom_rule(f, Derivatives{.jvp = .., .forward = .., .backward = ..})`. Forward
+/// mode runs `jvp`, reverse mode `forward` and `backward`, which need not be linear then; neither is derived from the
+/// other, and nobody checks that they agree. Forward mode over reverse mode differentiates `backward`.
+template <class F, class Jvp, class Fwd, class Bwd>
+auto custom_rule(F f, Derivatives<Jvp, Fwd, Bwd> rule, Loc loc = Loc::current()) {
+  return detail::TransformedOf<F, detail::CustomVjpBody<F, Jvp, Fwd, Bwd>>(
+      std::move(f), std::move(rule.jvp), std::move(rule.forward), std::move(rule.backward), loc);
 }
 
 /// The x with matvec(x) = b, found by solve(b), and differentiated as what solves that equation: solve is never looked

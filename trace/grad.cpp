@@ -63,13 +63,19 @@ std::vector<Array> with_zeros(std::span<const Array> have, const passes::Mask& o
   return all;
 }
 
-void check_argument_leaves(const char* who, const FlatCall& call, std::span<const LeafType> types,
-                           const passes::Mask& wrt, Loc loc) {
-  const std::vector<std::string> places = leaf_places(call);
-  for (std::size_t i = 0; i < types.size(); ++i)
-    if (wrt[i] && !is_differentiable(types[i].type.dtype()))
-      throw TypeError(
-          loc, fmt::format("{}: {} is {}; only floats have gradients", who, places[i], ir::to_string(types[i].type)));
+// Leaves with a gradient, of those in `wanted`.
+passes::Mask with_gradient(const char* who, const FlatCall& call, std::span<const LeafType> types, passes::Mask wanted,
+                           const GradOptions& options, Loc loc) {
+  for (std::size_t i = 0; i < types.size(); ++i) {
+    if (!wanted[i] || is_differentiable(types[i].type.dtype())) continue;
+    if (!options.allow_int)
+      throw TypeError(loc,
+                      fmt::format("{}: {} is {}; only floats have gradients. Pass it in an argument that is not "
+                                  "differentiated, or give {} {{.allow_int = true}}, which makes its gradient zero",
+                                  who, leaf_places(call)[i], ir::to_string(types[i].type), who));
+    wanted[i] = false;
+  }
+  return wanted;
 }
 
 void check_value(const char* who, const Traced& t, Loc loc) {
@@ -84,33 +90,34 @@ void check_value(const char* who, const Traced& t, Loc loc) {
 }  // namespace
 
 std::vector<Array> value_and_grad(const char* who, const FlatCall& call, std::span<const int> argnums,
-                                  Structure& result) {
+                                  const GradOptions& options, Structure& result) {
   const Loc loc = UserLine::or_own(call.loc());
   const std::vector<LeafType> types = leaf_types(call);
-  passes::Mask wrt;
+  passes::Mask wanted;
+  std::vector<std::size_t> first;  // leaf of each argument
   const std::span<const std::size_t> counts = call.leaf_counts();
   for (std::size_t k = 0; k < counts.size(); ++k) {
-    const bool wanted = std::find(argnums.begin(), argnums.end(), static_cast<int>(k)) != argnums.end();
-    if (wanted && counts[k] == 0)
+    const bool listed = std::find(argnums.begin(), argnums.end(), static_cast<int>(k)) != argnums.end();
+    if (listed && counts[k] == 0)
       throw TypeError(loc, fmt::format("{}: argument {} has no arrays: make the parameter an Array", who, k));
-    wrt.insert(wrt.end(), counts[k], wanted);
+    first.push_back(wanted.size());
+    wanted.insert(wanted.end(), counts[k], listed);
   }
-  check_argument_leaves(who, call, types, wrt, loc);
+  const passes::Mask wrt = with_gradient(who, call, types, wanted, options, loc);
   Traced t = trace_call(call, {.what = who, .name = who, .loc = loc}, types);
   check_value(who, t, loc);
   const ir::FunctionRef f = passes::value_and_grad(t.function, with_captured(wrt, t));
-  std::vector<Array> all = apply_function(f, inputs_of(call, t), loc);
+  std::vector<Array> out = apply_function(f, inputs_of(call, t), loc);
   result = std::move(t.structure);
   // The derivative lists gradients by parameter; the caller wants them in the order of argnums.
-  const std::size_t results = t.results.size();
-  std::vector<std::size_t> first(counts.size() + 1, results);
-  for (std::size_t k = 0; k < counts.size(); ++k)
-    first[k + 1] =
-        first[k] + (std::find(argnums.begin(), argnums.end(), static_cast<int>(k)) != argnums.end() ? counts[k] : 0);
-  std::vector<Array> out(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(results));
+  const auto values = static_cast<std::ptrdiff_t>(t.results.size());
+  std::vector<Array> gradients(types.size());
+  auto next = out.begin() + values;
+  for (std::size_t i = 0; i < types.size(); ++i)
+    if (wanted[i]) gradients[i] = wrt[i] ? *next++ : zeros_of(types[i].type, loc);
+  out.resize(t.results.size());
   for (const int k : argnums)
-    out.insert(out.end(), all.begin() + static_cast<std::ptrdiff_t>(first[k]),
-               all.begin() + static_cast<std::ptrdiff_t>(first[k] + counts[k]));
+    for (std::size_t i = 0; i < counts[k]; ++i) out.push_back(gradients[first[k] + i]);
   return out;
 }
 

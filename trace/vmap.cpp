@@ -14,16 +14,52 @@
 namespace sheaf::detail {
 namespace {
 
+bool is_below(std::string_view leaf, std::string_view path) {
+  if (!leaf.starts_with(path)) return false;
+  return leaf.size() == path.size() || path.empty() || leaf[path.size()] == '.' || leaf[path.size()] == '[';
+}
+
+std::string listed(const Axis& axis) {
+  std::string text;
+  for (const auto& [path, at] : axis.by_path) text += (text.empty() ? "" : ", ") + path;
+  return text;
+}
+
+// The axis of each of these leaves.
+std::vector<std::optional<int>> positions(const Axis& axis, std::span<const std::string> paths, const std::string& what,
+                                          Loc loc) {
+  if (axis.by_path.empty()) return std::vector(paths.size(), axis.position);
+  std::vector<std::optional<int>> out;
+  std::vector<bool> is_used(axis.by_path.size(), false);
+  for (const std::string& leaf : paths) {
+    int best = -1;
+    for (int i = 0; i < std::ssize(axis.by_path); ++i) {
+      const std::string& path = axis.by_path[i].first;
+      if (!is_below(leaf, path)) continue;
+      is_used[i] = true;
+      if (best < 0 || path.size() > axis.by_path[best].first.size()) best = i;
+    }
+    if (best < 0)
+      throw TypeError(loc, fmt::format("vmap: {} has the leaf {}, and axes only for {}", what, leaf, listed(axis)));
+    out.push_back(axis.by_path[best].second.position);
+  }
+  for (int i = 0; i < std::ssize(axis.by_path); ++i)
+    if (!is_used[i])
+      throw TypeError(loc, fmt::format("vmap: {} has no leaf {} to give an axis", what, axis.by_path[i].first));
+  return out;
+}
+
 // One mapped axis per leaf, -1 for none.
 std::vector<int> leaf_axes(const FlatCall& call, const VmapOptions& options, std::span<const LeafType> types, Loc loc) {
-  const std::span<const std::size_t> counts = call.leaf_counts();
-  if (!options.in.empty() && options.in.size() != counts.size())
-    throw TypeError(loc, fmt::format("vmap: {} axes in .in for {} arguments", options.in.size(), counts.size()));
+  const std::vector<Argument> arguments = call.arguments();
+  if (!options.in.empty() && options.in.size() != arguments.size())
+    throw TypeError(loc, fmt::format("vmap: {} axes in .in for {} arguments", options.in.size(), arguments.size()));
   const std::vector<std::string> places = leaf_places(call);
   std::vector<int> axes;
-  for (std::size_t k = 0; k < counts.size(); ++k) {
-    const std::optional<int> wanted = options.in.empty() ? 0 : options.in[k].position;
-    for (std::size_t i = 0; i < counts[k]; ++i) {
+  for (std::size_t k = 0; k < arguments.size(); ++k) {
+    const Axis wanted_of_all = options.in.empty() ? Axis(0) : options.in[k];
+    for (const std::optional<int> wanted :
+         positions(wanted_of_all, arguments[k].paths, fmt::format("argument {}", k), loc)) {
       const std::size_t leaf = axes.size();
       const int rank = types[leaf].type.rank();
       if (wanted && (*wanted >= rank || *wanted < -rank))
@@ -66,9 +102,16 @@ std::vector<int> result_axes(const VmapOptions& options, const Traced& t, const 
   if (!one_for_all && options.out.size() != counts.size())
     throw TypeError(loc, fmt::format("vmap: {} axes in .out for {} results", options.out.size(), counts.size()));
   std::vector<int> axes;
-  for (std::size_t k = 0; k < counts.size(); ++k) {
-    const std::optional<int> wanted = options.out.empty() ? 0 : options.out[one_for_all ? 0 : k].position;
-    for (std::size_t i = 0; i < counts[k]; ++i) {
+  for (std::size_t k = 0; k < (one_for_all ? 1 : counts.size()); ++k) {
+    const Axis axis = options.out.empty() ? Axis(0) : options.out[k];
+    std::vector<std::string> paths = t.structure.paths;
+    if (!one_for_all) {
+      const auto begin = paths.begin() + static_cast<std::ptrdiff_t>(axes.size());
+      paths = std::vector(begin, begin + static_cast<std::ptrdiff_t>(counts[k]));
+      for (std::string& path : paths) path.erase(0, fmt::formatted_size("[{}]", k));
+    }
+    const std::string what = one_for_all ? "the result" : fmt::format("result {}", k);
+    for (const std::optional<int> wanted : positions(axis, paths, what, loc)) {
       const int rank = t.results[axes.size()].type.rank() + 1;
       if (wanted && (*wanted >= rank || *wanted < -rank))
         throw ShapeError(loc, fmt::format("vmap: out axis {} is out of range for a result of rank {}", *wanted, rank));

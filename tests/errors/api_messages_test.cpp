@@ -48,7 +48,7 @@ TEST_CASE("making arrays says which shape or range is wrong") {
   const auto square = [](Array x) { return broadcast_to(x, {1ll << 30, 1ll << 30}); };
   CHECK(said<ShapeError>([&] { eval_shape(square, abstract({1ll << 30})); }) ==
         "HERE: broadcast_to: a result f32[1073741824, 1073741824] has too many elements\n"
-        "  operand: f32[1073741824]   (argument 0 of eval_shape)");
+        "  operand: f32[1073741824]   (argument 0 of eval_shape, HERE)");
   CHECK(said<ShapeError>([] { abstract({-1}); }) == "HERE: abstract: the shape [-1] has a negative extent");
   CHECK(said<ShapeError>([] { full({2}, array({1, 2, 3})); }) ==
         "HERE: full: cannot broadcast i32[3] to [2]: dim 0 (3) must be 1 or dim 0 of the result (2)\n"
@@ -225,6 +225,30 @@ TEST_CASE("transforms say what their options and tangents must be") {
   CHECK(said<TypeError>([&] { jit(twice, {.donate = {1}})(ones({2})); }) ==
         "HERE: jit: donate lists argument 1, and there are 1");
   CHECK(said<TypeError>([&] { jit([](Array) { return Array(); })(1.0); }) == "HERE: jit: the result has no value");
+}
+
+TEST_CASE("transforms that are called with their arguments name the line of the call") {
+  const auto nothing = [](Array) { return Array(); };
+  const auto same = [](Array x) { return x; };
+  const auto both = [](Array x, Array y) { return x + y; };
+  const Array none_yet;
+  CHECK(said<TypeError>([&] { linearize(nothing, 1.0); }) == "HERE: linearize: the result has no value");
+  CHECK(said<TypeError>([&] { sheaf::vjp(nothing, 1.0); }) == "HERE: vjp: the result has no value");
+  CHECK(said<TypeError>([&] { eval_shape(nothing, 1.0); }) == "HERE: eval_shape: the result has no value");
+  CHECK(said<TypeError>([&] { find_nan(nothing, 1.0); }) == "HERE: find_nan: the result has no value");
+  CHECK(said<TypeError>([&] { linearize(same, none_yet); }) == "HERE: argument 0 was never given a value");
+  CHECK(said<TypeError>([&] { sheaf::vjp(both, 1.0, none_yet); }) == "HERE: argument 1 was never given a value");
+  CHECK(said<TypeError>([&] { eval_shape(both, none_yet, 1.0); }) == "HERE: argument 0 was never given a value");
+  CHECK(said<TypeError>([&] { find_nan_or_infinity(same, none_yet); }) == "HERE: argument 0 was never given a value");
+  CHECK(said<TypeError>([&] { jacfwd(same)(arange(2)); }) ==
+        "HERE: jacfwd: the argument is i32[2]; only floats have derivatives");
+  CHECK(said<TypeError>([&] { jacrev([](Array x) { return x > 0; })(ones({2})); }) ==
+        "HERE: jacrev: the result is bool[2]; only floats have derivatives");
+  CHECK(said<TypeError>([&] { hessian(same)(arange(2)); }) ==
+        "HERE: jacfwd: the argument is i32[2]; only floats have derivatives");
+  CHECK(said<ShapeError>([&] { sheaf::vjp(both, ones({2}), ones({3})); }) ==
+        "HERE: add: shapes [2] and [3] cannot be broadcast together\n"
+        "  lhs: f32[2]   (argument 0 of vjp, HERE)\n  rhs: f32[3]   (argument 1)");
 }
 
 TEST_CASE("reading a value needs one") {

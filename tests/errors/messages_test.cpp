@@ -125,7 +125,9 @@ TEST_CASE("grad says what it needs of the value and of the arguments") {
   text = message_of<ShapeError>([&] { grad([](Array x) { return x * 2; })(ones({3})); }, base);
   CHECK(text == "HERE+1: grad: the function must return a scalar, not f32[3]; reduce it with sum() or mean()");
   text = message_of<TypeError>([&] { grad([](Layer p) { return sum(p.W); })({ones({3}), arange(3)}); }, base);
-  CHECK(text == "HERE+3: grad: argument 0 .b is i32[3]; only floats have gradients");
+  CHECK(text ==
+        "HERE+3: grad: argument 0 .b is i32[3]; only floats have gradients. Pass it in an argument that is not "
+        "differentiated, or give grad {.allow_int = true}, which makes its gradient zero");
 }
 
 TEST_CASE("vmap lists every mapped argument with its size") {

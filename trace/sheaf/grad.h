@@ -5,11 +5,16 @@
 #include "sheaf/call.h"
 
 namespace sheaf {
+
+struct GradOptions {
+  bool allow_int = false;  // integer and bool leaves have gradients of zeros, of their own type, instead of an error
+};
+
 namespace detail {
 
 /// Leaves of f's result, then the gradients of the leaves of the arguments in `argnums`.
 std::vector<Array> value_and_grad(const char* who, const FlatCall& call, std::span<const int> argnums,
-                                  Structure& result);
+                                  const GradOptions& options, Structure& result);
 /// Leaves of f's result, then their tangents.
 std::vector<Array> jvp(const FlatCall& call, std::span<const Array* const> tangents, Structure& result);
 
@@ -37,7 +42,8 @@ struct ValueOf<std::pair<Array, Aux>> {
 template <class F, int... N>
 class GradBody {
  public:
-  GradBody(F f, const char* who, Loc loc) : f_(std::move(f)), who_(who), loc_(loc) {}
+  GradBody(F f, const char* who, GradOptions options, Loc loc)
+      : f_(std::move(f)), who_(who), options_(options), loc_(loc) {}
   Loc made_at() const { return loc_; }
 
  protected:
@@ -51,7 +57,7 @@ class GradBody {
     const Call call(f_, loc, args...);
     Structure structure;
     static constexpr std::array<int, sizeof...(N)> argnums{N...};
-    const std::vector<Array> leaves = value_and_grad(who_, call, argnums, structure);
+    const std::vector<Array> leaves = value_and_grad(who_, call, argnums, options_, structure);
     const std::span all(leaves);
     std::size_t next = structure.paths.size();
     R value = rebuild<R>(structure, all.first(next));
@@ -69,6 +75,7 @@ class GradBody {
  private:
   F f_;
   const char* who_;
+  GradOptions options_;
   Loc loc_;
 };
 
@@ -145,20 +152,26 @@ class Pullback {
 
 /// The gradient of a scalar function: grad(f)(args) is a tree like argument 0; grad<0, 2>(f) a tuple of two such. If f
 /// returns std::pair(value, aux), so does it: (gradient, aux). Throws ShapeError unless the value is a scalar,
-/// TypeError unless it and the arguments' leaves are floats.
+/// TypeError unless it and the arguments' leaves are floats; see GradOptions.
+template <int... N, class F>
+auto grad(F f, GradOptions options, Loc loc = Loc::current()) {
+  if constexpr (sizeof...(N) == 0) return grad<0>(std::move(f), options, loc);
+  else return detail::TransformedOf<F, detail::OnlyGradBody<F, N...>>(std::move(f), "grad", options, loc);
+}
 template <int... N, class F>
 auto grad(F f, Loc loc = Loc::current()) {
-  if constexpr (sizeof...(N) == 0)
-    return detail::TransformedOf<F, detail::OnlyGradBody<F, 0>>(std::move(f), "grad", loc);
-  else return detail::TransformedOf<F, detail::OnlyGradBody<F, N...>>(std::move(f), "grad", loc);
+  return grad<N...>(std::move(f), GradOptions{}, loc);
 }
 
 /// (what f returns, the gradient as in `grad`).
 template <int... N, class F>
+auto value_and_grad(F f, GradOptions options, Loc loc = Loc::current()) {
+  if constexpr (sizeof...(N) == 0) return value_and_grad<0>(std::move(f), options, loc);
+  else return detail::TransformedOf<F, detail::ValueAndGradBody<F, N...>>(std::move(f), "value_and_grad", options, loc);
+}
+template <int... N, class F>
 auto value_and_grad(F f, Loc loc = Loc::current()) {
-  if constexpr (sizeof...(N) == 0)
-    return detail::TransformedOf<F, detail::ValueAndGradBody<F, 0>>(std::move(f), "value_and_grad", loc);
-  else return detail::TransformedOf<F, detail::ValueAndGradBody<F, N...>>(std::move(f), "value_and_grad", loc);
+  return value_and_grad<N...>(std::move(f), GradOptions{}, loc);
 }
 
 /// (f(primals), its derivative along the tangents). Primals and tangents: one argument, or std::tuple of all of them.
@@ -190,34 +203,46 @@ auto jvp(const F& f, const P& primals, const T& tangents, Loc loc = Loc::current
       p);
 }
 
-/// (f(primals...), the linear map tangents... -> tangent of the result), which keeps what it needs of f.
-template <class F, class... P>
-auto linearize(const F& f, const P&... primals) {
-  using Args = typename detail::StoredArgs<typename detail::ParamsOf<F>::type, P...>::type;
-  const Args stored(primals...);
-  return std::apply(
-      [&]<class... A>(const A&... args) {
-        using R = typename detail::CallOf<F, A...>::Result;
-        detail::Linearization l = detail::linearize(detail::CallOf<F, A...>(f, Loc{}, args...));
-        R value = detail::rebuild<R>(l.structure, l.results);
-        return std::pair{std::move(value), detail::LinearMap<R, A...>(std::move(l.structure), std::move(l.linear))};
-      },
-      stored);
-}
+namespace detail {
 
-/// (f(primals...), the pullback: cotangent of the result -> std::tuple of cotangents of the primals).
-template <class F, class... P>
-auto vjp(const F& f, const P&... primals) {
-  using Args = typename detail::StoredArgs<typename detail::ParamsOf<F>::type, P...>::type;
-  const Args stored(primals...);
-  return std::apply(
-      [&]<class... A>(const A&... args) {
-        using R = typename detail::CallOf<F, A...>::Result;
-        detail::Linearization l = detail::vjp(detail::CallOf<F, A...>(f, Loc{}, args...));
-        R value = detail::rebuild<R>(l.structure, l.results);
-        return std::pair{std::move(value), detail::Pullback<R, A...>(stored, std::move(l.linear))};
-      },
-      stored);
-}
+struct Linearize {
+  template <class F, class... P>
+  auto operator()(Loc loc, const F& f, const P&... primals) const {
+    const typename StoredArgs<typename ParamsOf<F>::type, P...>::type stored(primals...);
+    return std::apply(
+        [&]<class... A>(const A&... args) {
+          using R = typename CallOf<F, A...>::Result;
+          Linearization l = linearize(CallOf<F, A...>(f, loc, args...));
+          R value = rebuild<R>(l.structure, l.results);
+          return std::pair{std::move(value), LinearMap<R, A...>(std::move(l.structure), std::move(l.linear))};
+        },
+        stored);
+  }
+};
+
+struct ReverseHalves {
+  template <class F, class... P>
+  auto operator()(Loc loc, const F& f, const P&... primals) const {
+    const typename StoredArgs<typename ParamsOf<F>::type, P...>::type stored(primals...);
+    return std::apply(
+        [&]<class... A>(const A&... args) {
+          using R = typename CallOf<F, A...>::Result;
+          Linearization l = vjp(CallOf<F, A...>(f, loc, args...));
+          R value = rebuild<R>(l.structure, l.results);
+          return std::pair{std::move(value), Pullback<R, A...>(stored, std::move(l.linear))};
+        },
+        stored);
+  }
+};
+
+}  // namespace detail
+
+/// linearize(f, primals...) = (f(primals...), the linear map tangents... -> tangent of the result), which keeps what it
+/// needs of f.
+inline constexpr detail::WithLine<detail::Linearize> linearize{};
+
+/// vjp(f, primals...) = (f(primals...), the pullback: cotangent of the result -> std::tuple of cotangents of the
+/// primals).
+inline constexpr detail::WithLine<detail::ReverseHalves> vjp{};
 
 }  // namespace sheaf

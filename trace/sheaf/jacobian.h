@@ -8,12 +8,43 @@
 #include "sheaf/vmap.h"
 
 namespace sheaf {
+
+/// What a function returns so that jacfwd, jacrev and hessian differentiate `value` alone, and `aux` comes along:
+/// `return WithAux{y, steps};`
+template <class R, class A>
+struct WithAux {
+  R value;
+  A aux;
+};
+
 namespace detail {
 
 /// Throws TypeError unless the leaves are floats.
 void check_floats(const char* who, const char* what, std::span<const Array> leaves, Loc loc);
+/// The position of `path`, or TypeError.
+std::size_t find_row(std::string_view path, const std::vector<std::string>& paths, Loc loc);
 /// [size, shape...]: the unit arrays of x's shape.
 Array unit_arrays(const Array& x);
+/// [units, result dims] -> [result dims, dims of x]
+Array as_columns(const Array& d, const Array& x);
+/// [units, argument dims] -> [dims of y, argument dims]
+Array as_rows(const Array& d, const Array& y);
+
+}  // namespace detail
+
+/// The derivatives of a tree in a tree X: one row for each leaf of the result, a tree like the argument, whose leaves
+/// are [dims of the result's leaf, dims of the argument's leaf].
+template <class X>
+struct Jacobian {
+  std::vector<X> rows;
+  std::vector<std::string> paths;  // of the result's leaves: ".out.W"
+  /// That of the leaf with this path. Throws TypeError if there is none.
+  const X& row(std::string_view path, Loc loc = Loc::current()) const {
+    return rows[detail::find_row(path, paths, loc)];
+  }
+};
+
+namespace detail {
 
 /// Leaf `i` of the tree is `x`, the others are zeros with `lead` dims in front.
 template <class T>
@@ -28,9 +59,40 @@ T unit_tree(const T& tree, std::size_t i, const Array& x) {
       tree);
 }
 
-inline Shape joined(Shape a, const Shape& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
+/// The part of a result that is differentiated.
+template <class R>
+struct Differentiated {
+  using Value = R;
+  static const R& of(const R& r) { return r; }
+  template <class J>
+  static J with_aux(J j, const R&) {
+    return j;
+  }
+};
+template <class R, class A>
+struct Differentiated<WithAux<R, A>> {
+  using Value = R;
+  static const R& of(const WithAux<R, A>& r) { return r.value; }
+  template <class J>
+  static WithAux<J, A> with_aux(J j, const WithAux<R, A>& r) {
+    return {std::move(j), r.aux};
+  }
+};
+
+/// blocks[k][i]: the derivatives of leaf k of y in leaf i of x.
+template <class Y, class X>
+auto from_blocks(const Y& y, const X& x, const std::vector<std::vector<Array>>& blocks) {
+  if constexpr (std::same_as<Y, Array>) {
+    return tree_with_leaves(x, blocks[0]);
+  } else if constexpr (std::same_as<X, Array>) {
+    std::vector<Array> leaves;
+    for (const std::vector<Array>& row : blocks) leaves.push_back(row[0]);
+    return tree_with_leaves(y, leaves);
+  } else {
+    Jacobian<X> j{{}, paths_of(y)};
+    for (const std::vector<Array>& row : blocks) j.rows.push_back(tree_with_leaves(x, row));
+    return j;
+  }
 }
 
 /// The function of argument N alone.
@@ -64,30 +126,20 @@ class JacfwdBody {
     using X = std::tuple_element_t<N, std::tuple<A...>>;
     const auto f = alone<N>(f_, loc, args);
     using R = ResultOf<decltype(f), X>;
-    static_assert(std::same_as<X, Array> || std::same_as<R, Array>,
-                  "jacfwd: the argument or the result is one Array; take one tree apart");
+    using Part = Differentiated<R>;
     const X& x = std::get<N>(args);
     const std::vector<Array> leaves = tree_leaves(x);
     check_floats("jacfwd", "argument", leaves, loc);
-    const auto along = [&](X t) { return sheaf::jvp(f, std::tuple<X>(x), std::tuple<X>(t), loc).second; };
-    const auto columns = [&](std::size_t i) {
-      const Shape in = leaves[i].shape();
-      return tree_map(
-          [&](const Array& d) {
-            const Array last = moveaxis(d, 0, d.rank() - 1);
-            Shape out = d.shape();
-            out.erase(out.begin());
-            return reshape(last, joined(std::move(out), in));
-          },
-          sheaf::vmap(along, {}, loc)(unit_tree(x, i, unit_arrays(leaves[i]))));
-    };
-    if constexpr (std::same_as<X, Array>) {
-      return columns(0);
-    } else {
-      std::vector<Array> parts;
-      for (std::size_t i = 0; i < leaves.size(); ++i) parts.push_back(columns(i));
-      return tree_with_leaves(x, parts);
+    const R result = f(x);
+    const auto& y = Part::of(result);
+    const auto along = [&](X t) { return Part::of(sheaf::jvp(f, std::tuple<X>(x), std::tuple<X>(t), loc).second); };
+    std::vector<std::vector<Array>> blocks(tree_leaves(y).size());
+    for (std::size_t i = 0; i < leaves.size(); ++i) {
+      const auto units = unit_tree(x, i, unit_arrays(leaves[i]));
+      const std::vector<Array> columns = tree_leaves(sheaf::vmap(along, {}, loc)(units));
+      for (std::size_t k = 0; k < columns.size(); ++k) blocks[k].push_back(as_columns(columns[k], leaves[i]));
     }
+    return Part::with_aux(from_blocks(y, x, blocks), result);
   }
 
   F f_;
@@ -110,32 +162,21 @@ class JacrevBody {
     using X = std::tuple_element_t<N, std::tuple<A...>>;
     const auto f = alone<N>(f_, loc, args);
     using R = ResultOf<decltype(f), X>;
-    static_assert(std::same_as<X, Array> || std::same_as<R, Array>,
-                  "jacrev: the argument or the result is one Array; take one tree apart");
+    using Part = Differentiated<R>;
     const X& x = std::get<N>(args);
     check_floats("jacrev", "argument", tree_leaves(x), loc);
-    const auto linear = sheaf::vjp(f, x);
-    const R& y = linear.first;
-    const std::vector<Array> leaves = tree_leaves(y);
+    const auto linear = sheaf::vjp(f, x, loc);
+    const R& result = linear.first;
+    const std::vector<Array> leaves = tree_leaves(Part::of(result));  // the first of the result's own
     check_floats("jacrev", "result", leaves, loc);
     const auto back = [&](R ct) { return std::get<0>(linear.second(ct, loc)); };
-    const auto rows = [&](std::size_t j) {
-      const Shape out = leaves[j].shape();
-      return tree_map(
-          [&](const Array& d) {
-            Shape in = d.shape();
-            in.erase(in.begin());
-            return reshape(d, joined(out, in));
-          },
-          sheaf::vmap(back, {}, loc)(unit_tree(y, j, unit_arrays(leaves[j]))));
-    };
-    if constexpr (std::same_as<R, Array>) {
-      return rows(0);
-    } else {
-      std::vector<Array> parts;
-      for (std::size_t j = 0; j < leaves.size(); ++j) parts.push_back(rows(j));
-      return tree_with_leaves(y, parts);
+    std::vector<std::vector<Array>> blocks;
+    for (std::size_t k = 0; k < leaves.size(); ++k) {
+      std::vector<Array> row = tree_leaves(sheaf::vmap(back, {}, loc)(unit_tree(result, k, unit_arrays(leaves[k]))));
+      for (Array& d : row) d = as_rows(d, leaves[k]);
+      blocks.push_back(std::move(row));
     }
+    return Part::with_aux(from_blocks(Part::of(result), x, blocks), result);
   }
 
   F f_;
@@ -145,8 +186,9 @@ class JacrevBody {
 }  // namespace detail
 
 /// The derivatives of f's result in argument N, all of them: Array -> Array gives [result dims, argument dims]; where
-/// the argument or the result is a tree, a tree of such. jacfwd goes column by column (few arguments), jacrev row by
-/// row (few results).
+/// the argument or the result is a tree, a tree of such; where both are, a Jacobian. A result WithAux gives WithAux.
+/// jacfwd goes column by column (few arguments), jacrev row by row (few results). Throws TypeError unless all leaves
+/// that are differentiated are floats.
 template <int N = 0, class F>
 auto jacfwd(F f, Loc loc = Loc::current()) {
   return detail::TransformedOf<F, detail::JacfwdBody<N, F>>(std::move(f), loc);
@@ -156,10 +198,11 @@ auto jacrev(F f, Loc loc = Loc::current()) {
   return detail::TransformedOf<F, detail::JacrevBody<N, F>>(std::move(f), loc);
 }
 
-/// The second derivatives of f in argument 0, an Array: [result dims, argument dims, argument dims].
-template <class F>
+/// The second derivatives of f in argument N: of Arrays [result dims, argument dims, argument dims]; of a scalar in a
+/// tree, a Jacobian with a row for each leaf.
+template <int N = 0, class F>
 auto hessian(F f, Loc loc = Loc::current()) {
-  return jacfwd(jacrev(std::move(f), loc), loc);
+  return jacfwd<N>(jacrev<N>(std::move(f), loc), loc);
 }
 
 /// The derivative of grad(f) along the tangents, without the matrix.

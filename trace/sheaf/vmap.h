@@ -5,18 +5,28 @@
 
 namespace sheaf {
 
-/// The position of the mapped axis, negative from the end, or `none`: the same for all examples.
+/// The position of the mapped axis, negative from the end, or `none`: the same for all examples. Of a tree it is that
+/// of all leaves, or a list by path: `axes({{".W", 1}, {".bias", none}})`, where a path stands for all leaves below it,
+/// and the longest counts.
 struct Axis {
   Axis(int at) : position(at) {}  // NOLINT
-  Axis(None) {}                   // NOLINT
+  Axis(None) {}  // NOLINT
   std::optional<int> position;
+  std::vector<std::pair<std::string, Axis>> by_path = {};  // if not empty, instead of `position`
 };
 
+/// The axes of a tree, leaf by leaf. Throws TypeError where a leaf has no axis, or a path no leaf.
+inline Axis axes(std::vector<std::pair<std::string, Axis>> by_path) {
+  Axis all(none);
+  all.by_path = std::move(by_path);
+  return all;
+}
+
 struct VmapOptions {
-  std::vector<Axis> in = {};    // per argument; empty: all 0
-  std::vector<Axis> out = {};   // per element of a tuple or pair returned, or one for the result; empty: all 0
+  std::vector<Axis> in = {};  // per argument; empty: all 0
+  std::vector<Axis> out = {};  // per element of a tuple or pair returned, or one for the result; empty: all 0
   std::optional<std::int64_t> size = {};  // needed only when no argument is mapped
-  std::string axis_name = {};             // for psum and the like (sheaf/collectives.h)
+  std::string axis_name = {};  // for psum and the like (sheaf/collectives.h)
 };
 
 namespace detail {

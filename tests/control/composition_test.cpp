@@ -20,7 +20,7 @@ class Composer {
   Fn program(int depth) {
     if (depth == 0) return leaf();
     const Fn f = program(depth - 1), g = below(2) ? program(depth - 1) : leaf();
-    switch (below(13)) {
+    switch (below(17)) {
       case 0: return scanned(f, g);
       case 1: return branched(f, g);
       case 2: return switched(f, g);
@@ -32,7 +32,11 @@ class Composer {
       case 8: return with_vjp_rule(f, g);
       case 9: return [f, g](Array x, Array w) { return 0.5 * jit(f)(x, w) + 0.5 * jit(g)(w, x); };
       case 10: return vmapped(f);
-      case 11: return [f](Array x, Array w) { return grad([&](Array v, Array u) { return sum(sin(f(v, u))); })(x, w); };
+      case 11: return with_both_rules(f);
+      case 12: return prefixes(f);
+      case 13: return linearized(f);
+      case 14: return captured(f, g);
+      case 15: return [f](Array x, Array w) { return grad([&](Array v, Array u) { return sum(sin(f(v, u))); })(x, w); };
       default: return [f, g](Array x, Array w) { return f(g(x, w), x); };
     }
   }
@@ -123,7 +127,47 @@ class Composer {
       const auto both = [&](Array v, Array u) { return f(v, u) + g(u, v); };
       return custom_vjp(
           both, [&](Array v, Array u) { return std::pair{both(v, u), std::pair{v, u}}; },
-          [&](std::pair<Array, Array> at, Array ct) { return vjp(both, at.first, at.second).second(ct); })(x, w);
+          [&](std::pair<Array, Array> at, Array ct) { return sheaf::vjp(both, at.first, at.second).second(ct); })(x, w);
+    };
+  }
+
+  // Rules that agree with f: whichever is used, differences must too.
+  Fn with_both_rules(const Fn& f) {
+    return [=](Array x, Array w) {
+      const auto forward_rule = [&](Array v, Array u, Array tv, Array tu) {
+        return jvp(f, std::tuple{v, u}, std::tuple{tv, tu});
+      };
+      return custom_rule(
+          f, Derivatives{.jvp = forward_rule,
+                         .forward = [&](Array v, Array u) { return std::pair{f(v, u), std::pair{v, u}}; },
+                         .backward = [&](std::pair<Array, Array> at,
+                                         Array ct) { return sheaf::vjp(f, at.first, at.second).second(ct); }})(x, w);
+    };
+  }
+
+  Fn prefixes(const Fn& f) {
+    return [=](Array x, Array w) {
+      const Array all = associative_scan([](Array a, Array b) { return a + 0.5 * b; }, stack({f(x, w), w, x}));
+      return 0.3 * sum(all, {.axes = {0}});
+    };
+  }
+
+  Fn linearized(const Fn& f) {
+    return [=](Array x, Array w) {
+      const auto [y, along] = linearize([&](Array v) { return f(v, w); }, x);
+      return 0.5 * y + 0.2 * along(w);
+    };
+  }
+
+  // A jit inside a jit, each capturing what it is given around it.
+  Fn captured(const Fn& f, const Fn& g) {
+    const bool inlined = below(2);
+    return [=](Array x, Array w) {
+      const auto outer = jit([&](Array v) {
+        const auto inner = jit([&](Array u) { return f(u, w) + 0.3 * v; }, {.inlined = inlined});
+        return inner(g(v, w));
+      });
+      return outer(x);
     };
   }
 
@@ -178,12 +222,27 @@ void check_composition(unsigned seed, int depth) {
   }
 }
 
-}  // namespace
-
-TEST_CASE("random compositions to depth three differentiate and batch") {
-  for (unsigned seed = 0; seed < 60; ++seed) check_composition(seed, 1 + static_cast<int>(seed % 3));
+void check_compiled_composition(unsigned seed, int depth) {
+  INFO("seed ", seed, ", depth ", depth);
+  const Fn f = Composer(seed).program(depth);
+  const auto loss = [&](Array x, Array w) { return sum(f(x, w)); };
+  const Array x = array({0.31, -0.47, 0.62}, f64), w = array({0.83, 0.19, -0.54}, f64);
+  tests::interpreted(value_and_grad<0, 1>(loss), x, w);
+  tests::interpreted(vmap(grad(loss), {.in = {0, none}}), stack({x, -x}), w);
 }
 
-TEST_CASE("random compositions to depth four differentiate and batch" * doctest::test_suite("soak")) {
+}  // namespace
+
+TEST_CASE("random compositions to depth four differentiate and batch") {
+  for (unsigned seed = 0; seed < 60; ++seed) check_composition(seed, 1 + static_cast<int>(seed % 3));
+  for (unsigned seed = 100; seed < 106; ++seed) check_composition(seed, 4);
+}
+
+TEST_CASE("random compositions and their gradients compile to what the interpreter computes") {
+  for (unsigned seed = 200; seed < 206; ++seed) check_compiled_composition(seed, 1 + static_cast<int>(seed % 3));
+}
+
+TEST_CASE("many random compositions to depth four differentiate, batch and compile" * doctest::test_suite("soak")) {
   for (unsigned seed = 1000; seed < 1400; ++seed) check_composition(seed, 2 + static_cast<int>(seed % 3));
+  for (unsigned seed = 2000; seed < 2060; ++seed) check_compiled_composition(seed, 2 + static_cast<int>(seed % 3));
 }

@@ -1,0 +1,84 @@
+// Whole programs that have to work, each a named case.
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "sheaf/sheaf.h"
+
+using namespace sheaf;
+
+namespace {
+
+double distance(const Array& a, const Array& b) { return max(abs(a - b)).item<double>(); }
+
+/// The purity check, on or off until the end of the scope.
+class PurityCheck {
+ public:
+  explicit PurityCheck(bool on) {
+    if (const char* env = std::getenv("SHEAF_CHECK_PURE")) before_ = env;
+    setenv("SHEAF_CHECK_PURE", on ? "1" : "0", 1);
+  }
+  ~PurityCheck() {
+    if (before_.empty()) unsetenv("SHEAF_CHECK_PURE");
+    else setenv("SHEAF_CHECK_PURE", before_.c_str(), 1);
+  }
+
+ private:
+  std::string before_;
+};
+
+template <class F>
+std::string impurity(F f) {
+  try {
+    f();
+  } catch (const PurityError& e) { return e.what(); }
+  return "nothing was thrown";
+}
+
+}  // namespace
+
+TEST_CASE("program 1: a matrix is put together again from its singular values, under jit, grad and vmap") {
+  const auto again = [](Array a) {
+    const auto [u, s, vt] = linalg::svd(a);
+    return matmul(u * s, vt);
+  };
+  for (const Shape& shape : {Shape{4, 4}, Shape{5, 3}, Shape{2, 6}, Shape{1, 1}}) {
+    const Array a = random::normal(random::key(1), shape, f64);
+    const Array weights = random::normal(random::key(2), shape, f64);
+    CHECK(distance(again(a), a) < 1e-12);
+    CHECK(distance(jit(again)(a), a) < 1e-12);
+    // As the round trip is the identity, so is its derivative.
+    const auto loss = [&](Array x) { return sum(weights * again(x)); };
+    CHECK(distance(grad(loss)(a), weights) < 1e-9);
+    CHECK(distance(jit(grad(loss))(a), weights) < 1e-9);
+    const Array batch = random::normal(random::key(3), {3, shape[0], shape[1]}, f64);
+    CHECK(distance(vmap(again)(batch), batch) < 1e-12);
+    CHECK(distance(jit(vmap(grad(loss)))(batch), broadcast_to(weights, batch.shape())) < 1e-9);
+  }
+}
+
+TEST_CASE("program 2: a function that counts its calls is rejected by the purity check, and else runs once per trace") {
+  {
+    const PurityCheck on(true);
+    int calls = 0;
+    const auto counting = [&](Array x) { return x * ++calls; };
+    const auto jitted = jit(counting, {.name = "counting"});
+    const auto call = [&] { jitted(ones({2})); };
+    CHECK(impurity(call) ==
+          "programs_test.cpp:66: jit counting: tracing it twice gave two programs; the first difference is constant at "
+          "programs_test.cpp:65. A traced function must depend on its arguments alone, not on counters, clocks, host "
+          "random numbers or other changing state");
+    const auto flip = [&](Array x) { return ++calls % 2 ? sin(x) : cos(x); };
+    const auto gradient = [&] { grad(flip)(1.0); };
+    CHECK(impurity(gradient).find("the first difference is ") != std::string::npos);
+  }
+  const PurityCheck off(false);
+  int calls = 0;
+  const auto f = jit([&](Array x) { return x * ++calls; });
+  for (int i = 0; i < 3; ++i) CHECK(f(ones({2})).to_vector<float>() == std::vector<float>{1, 1});
+  CHECK(calls == 1);
+  CHECK(f(ones({3})).to_vector<float>() == std::vector<float>{2, 2, 2});
+  CHECK(calls == 2);
+  CHECK(traces(f) == 2);
+}

@@ -56,6 +56,15 @@ Dims merged(const Dims& dims) {
   return result;
 }
 
+// Without dims of extent 1; always leaves one dim.
+Dims without_ones(Dims dims) {
+  for (std::size_t i = dims.extents.size(); i-- > 0 && dims.extents.size() > 1;) {
+    if (dims.extents[i] != 1) continue;
+    for (auto list : kLists) (dims.*list).erase((dims.*list).begin() + static_cast<std::ptrdiff_t>(i));
+  }
+  return dims.extents.empty() ? merged(dims) : dims;
+}
+
 bool is_one_dim(const Dims& dims) { return dims.extents.size() == 1; }
 
 // True if the dim is a run of neighbours in an operand with these strides.
@@ -162,6 +171,7 @@ constexpr std::int64_t kFarBytes = 1 << 20;
 constexpr std::int64_t kFarTerms = 32;
 constexpr std::int64_t kFarColumns = 512;
 constexpr std::int64_t kDirectUnit = 1 << 20;  // multiply-adds
+constexpr std::int64_t kShortestUnit = 4;  // tiles that share what they read of the right operand
 constexpr std::int64_t kBlockTerms = 256;
 constexpr std::int64_t kBlockRows = 336;
 constexpr std::int64_t kBlockColumns = 512;
@@ -171,6 +181,9 @@ constexpr std::int64_t kWantedUnits = 16;
 constexpr std::int64_t kSmallestUnit = 8'000'000;  // multiply-adds
 
 constexpr std::int64_t kPanelBytes = 1 << 20;  // of the right operand, for one column of tiles: it stays in L2
+constexpr std::int64_t kBlockBytes = 1 << 20;  // of the terms of a block, in all rows and columns
+constexpr std::int64_t kBlockedUnits = 8;  // each of them reads all terms, so few are better
+constexpr std::int64_t kFewestTerms = 96;  // of a block: going back to the sums then costs little
 constexpr std::int64_t kSumBytes = 1 << 19;  // of the sums that one unit goes back to with every block of terms
 constexpr std::int64_t kTileStart = 15;  // cycles, besides one for each of its registers
 
@@ -184,7 +197,7 @@ bool can_be_direct(const ContractPlan& p) {
 // True if the result itself can hold sums of some of the terms.
 bool holds_sums(const ContractPlan& p) {
   const kir::Contract& c = p.contract;
-  return is_one_dim(c.m) && is_run(c.n, c.n.out_strides) && size_bytes(c.out) == size_bytes(p.computed) &&
+  return is_run(c.n, c.n.out_strides) && size_bytes(c.out) == size_bytes(p.computed) &&
          is_float(c.out) == is_float(p.computed);
 }
 
@@ -199,14 +212,15 @@ void plan_direct(ContractPlan& p, const CpuTarget& target) {
   const bool is_far = p.terms * p.columns * size_bytes(p.contract.rhs) > kFarBytes;
   if (is_far && p.rows <= kFlatRows && holds_sums(p)) p.block_terms = kFarTerms;
   p.term_blocks = std::max<std::int64_t>(1, ceil_div(p.terms, std::max<std::int64_t>(p.block_terms, 1)));
-  // Whole columns of tiles, then whole rows of them, until a unit is worth its hand-over.
+  // A few tiles of whole rows, which are written as they lie in memory, then more of them until a unit is worth its
+  // hand-over.
   const std::int64_t tile_work = std::max<std::int64_t>(1, p.terms * p.tile_rows * p.tile_columns());
   const std::int64_t wanted = std::max<std::int64_t>(1, kDirectUnit / tile_work);
   const std::int64_t row_tiles = std::max<std::int64_t>(1, p.rows / p.tile_rows);
   const std::int64_t column_tiles = std::max<std::int64_t>(1, ceil_div(p.columns, p.tile_columns()));
-  const std::int64_t tall = std::min(row_tiles, wanted);
-  p.block_rows = tall * p.tile_rows;
-  p.block_columns = std::min(column_tiles, std::max<std::int64_t>(1, wanted / tall)) * p.tile_columns();
+  const std::int64_t wide = std::clamp<std::int64_t>(wanted / std::min(row_tiles, kShortestUnit), 1, column_tiles);
+  p.block_rows = std::clamp<std::int64_t>(wanted / wide, 1, row_tiles) * p.tile_rows;
+  p.block_columns = wide * p.tile_columns();
   if (p.term_blocks > 1) p.block_columns = std::max(p.block_columns, round_up(kFarColumns, p.tile_columns()));
   // The last row block takes the rest, and its last tile overlaps the one before: so no tile has fewer rows.
   p.row_blocks = p.rows == 0 ? 0 : std::max<std::int64_t>(1, p.rows / p.block_rows);
@@ -253,37 +267,72 @@ Tile choose_sliding_tile(const ContractPlan& p, const CpuTarget& target, bool co
   return best;
 }
 
-// Sums of very many terms, as in the gradient of a kernel, are taken over a few of the outermost terms at a time, whose
-// rows and columns stay in L2 for all tiles, as do their sums; otherwise a column of the right operand does, for all
+// The largest divisor of n that is at most `most`; at least 1.
+std::int64_t divisor_below(std::int64_t n, std::int64_t most) {
+  std::int64_t d = std::clamp<std::int64_t>(most, 1, n);
+  while (n % d != 0) --d;
+  return d;
+}
+
+// Blocks of about `wanted` terms: whole inner dims of k, and a part of the next one, which becomes two dims.
+void part_terms(ContractPlan& p, std::int64_t wanted) {
+  Dims& k = p.contract.k;
+  std::size_t inner = k.extents.size();
+  std::int64_t terms = 1;
+  while (inner > 0 && terms * k.extents[inner - 1] <= wanted) terms *= k.extents[--inner];
+  if (inner == 0) return;
+  const std::int64_t part = divisor_below(k.extents[inner - 1], wanted / terms);
+  if (terms * part < kFewestTerms) return;
+  k.extents[inner - 1] /= part;
+  k.extents.insert(k.extents.begin() + inner, part);
+  for (auto strides : {&Dims::lhs_strides, &Dims::rhs_strides, &Dims::out_strides}) {
+    std::vector<std::int64_t>& list = k.*strides;
+    list.insert(list.begin() + inner, list[inner - 1]);
+    list[inner - 1] *= part;
+  }
+  p.blocked_dims = static_cast<int>(inner);
+  p.block_terms = part;
+  p.term_blocks = p.terms / (terms * part);
+}
+
+// Sums of very many terms, as in the gradient of a kernel, are taken over a few at a time, whose rows and columns stay
+// in L2 for all tiles and batches of a unit, as do their sums; otherwise a column of the right operand does, for all
 // rows of all batches.
-void plan_sliding(ContractPlan& p, const CpuTarget& target) {
+void plan_sliding(ContractPlan& p, const CpuTarget& target, const Dims& unmerged_rows) {
+  const int bytes = size_bytes(p.contract.rhs);
+  const std::int64_t last_rows = p.contract.m.extents.back();
+  const bool has_many_terms = p.terms * (last_rows + 2 * p.lanes) * bytes > kPanelBytes && holds_sums(p);
+  if (has_many_terms && unmerged_rows.extents.back() >= kFlatRows) p.contract.m = unmerged_rows;
+  const std::int64_t all_rows = p.rows;
   part_rows(p);
-  const kir::Contract& c = p.contract;
-  const std::int64_t outer_terms = c.k.extents[0], inner_terms = p.terms / std::max<std::int64_t>(outer_terms, 1);
-  const int bytes = size_bytes(c.rhs);
-  const bool continues = p.terms * (p.rows + 2 * p.lanes) * bytes > kPanelBytes && outer_terms > 1 && holds_sums(p);
+  p.block_terms = p.contract.k.extents[0];
+  p.term_blocks = 1;
+  if (has_many_terms) part_terms(p, kBlockBytes / ((p.rows + p.columns) * bytes));
+  const bool continues = p.term_blocks > 1;
+  if (continues) p.unit_batches = std::max<std::int64_t>(1, all_rows / std::max<std::int64_t>(1, p.rows));
   const Tile tile = choose_sliding_tile(p, target, continues);
   p.is_direct = p.has_columns_first = true;
   p.tile_rows = tile.rows;
   p.tile_vectors = tile.vectors;
-  p.block_terms = outer_terms;
-  if (continues) {
-    const std::int64_t bytes_per_term = inner_terms * (p.rows + p.columns) * bytes;
-    p.block_terms = std::clamp<std::int64_t>(kPanelBytes / bytes_per_term, 1, outer_terms);
-  }
-  p.term_blocks = std::max<std::int64_t>(1, ceil_div(outer_terms, std::max<std::int64_t>(p.block_terms, 1)));
 
   const std::int64_t row_tiles = std::max<std::int64_t>(1, p.rows / p.tile_rows);
   const std::int64_t column_tiles = std::max<std::int64_t>(1, ceil_div(p.columns, p.tile_columns()));
   std::int64_t tall = row_tiles, wide = column_tiles;  // tiles of a unit
   const std::int64_t tile_work = std::max<std::int64_t>(1, p.terms * p.tile_rows * p.tile_columns());
-  const auto units = [&] { return p.batches * ceil_div(row_tiles, tall) * ceil_div(column_tiles, wide); };
+  const auto units = [&] {
+    return p.batches / p.unit_batches * ceil_div(row_tiles, tall) * ceil_div(column_tiles, wide);
+  };
   const auto is_too_large = [&] {
-    if (continues) return units() < kWantedUnits || tall * wide * p.tile_rows * p.tile_columns() * bytes > kSumBytes;
+    const std::int64_t sums = p.unit_batches * tall * wide * p.tile_rows * p.tile_columns();
+    if (continues) return units() < kBlockedUnits || sums * bytes > kSumBytes;
     return tall * wide * tile_work > kDirectUnit || wide * p.tile_columns() * p.terms * bytes > kPanelBytes;
   };
-  while (wide > 1 && is_too_large()) wide = ceil_div(wide, 2);
-  while (tall > 1 && is_too_large()) tall = ceil_div(tall, 2);
+  // Every unit reads the terms of its rows and of its columns: where they go by blocks, it is as square as can be.
+  const auto is_wide = [&] { return !continues || wide * p.tile_columns() >= tall * p.tile_rows; };
+  while (wide * tall > 1 && is_too_large()) {
+    std::int64_t& longer = wide > 1 && (tall == 1 || is_wide()) ? wide : tall;
+    longer = ceil_div(longer, 2);
+  }
   p.block_rows = tall * p.tile_rows;
   p.block_columns = wide * p.tile_columns();
   p.row_blocks = p.rows == 0 ? 0 : std::max<std::int64_t>(1, p.rows / p.block_rows);
@@ -320,7 +369,7 @@ void plan_packed(ContractPlan& p, const CpuTarget& target) {
   const std::int64_t rhs_count = p.batches * p.column_blocks * p.block_columns * p.terms;
   p.shared_bytes = (lhs_count + rhs_count) * bytes;
   p.shares_packing = p.row_blocks * p.column_blocks > 1 && p.shared_bytes <= kMostSharedBytes;
-  p.has_sum_block = !holds_sums(p);
+  p.has_sum_block = !is_one_dim(p.contract.m) || !holds_sums(p);
   const std::int64_t sums = p.has_sum_block ? p.block_rows * p.block_columns : p.tile_rows * p.tile_columns();
   p.sum_bytes = round_up(sums * bytes, 64);
   if (p.shares_packing) {
@@ -336,7 +385,7 @@ void plan_packed(ContractPlan& p, const CpuTarget& target) {
 // At two multiply-adds of full vectors per cycle of 3 GHz, and 15 bytes per nanosecond of operands.
 std::int64_t estimate_unit_ps(const ContractPlan& p) {
   const std::int64_t rows = std::min(p.block_rows, p.rows), columns = std::min(p.block_columns, p.columns);
-  const double multiply_adds = static_cast<double>(rows * columns) * static_cast<double>(p.terms);
+  const double multiply_adds = static_cast<double>(p.unit_batches * rows * columns) * static_cast<double>(p.terms);
   const double bytes = static_cast<double>((rows + columns) * p.terms + rows * columns) * size_bytes(p.computed);
   return static_cast<std::int64_t>(std::max(multiply_adds / (p.lanes * 2 * 0.003), bytes / 0.015)) + 1;
 }
@@ -346,13 +395,17 @@ std::int64_t estimate_unit_ps(const ContractPlan& p) {
 ContractPlan plan_contract(const kir::Contract& contract, const CpuTarget& target) {
   ContractPlan p;
   p.contract = contract;
+  Dims unmerged_rows = without_ones(contract.m);
   for (Dims* dims : {&p.contract.batch, &p.contract.m, &p.contract.n, &p.contract.k}) *dims = merged(*dims);
   take_batch_as_columns(p.contract);
   p.has_lhs_columns = p.contract.n.lhs_strides[0] != 0;
   // Vectors run along the result's columns; if it is the rows that are neighbours, they become the columns.
   const Dims &m = p.contract.m, &n = p.contract.n;
   p.is_swapped = !is_run(n, n.out_strides) && is_run(m, m.out_strides);
-  if (p.is_swapped) p.contract = swapped(p.contract);
+  if (p.is_swapped) {
+    p.contract = swapped(p.contract);
+    unmerged_rows = p.contract.m;
+  }
 
   p.batches = size_of(p.contract.batch);
   p.rows = size_of(p.contract.m);
@@ -361,15 +414,15 @@ ContractPlan plan_contract(const kir::Contract& contract, const CpuTarget& targe
   p.computed = computed_dtype(contract.accumulate);
   p.lanes = target.lanes(size_bytes(p.computed));
   if (p.has_lhs_columns) {
-    plan_sliding(p, target);
+    plan_sliding(p, target, unmerged_rows);
   } else if (can_be_direct(p)) {
     plan_direct(p, target);
   } else if (!(is_one_dim(p.contract.m) && is_one_dim(p.contract.k)) && can_slide(p)) {
-    plan_sliding(p, target);
+    plan_sliding(p, target, unmerged_rows);
   } else {
     plan_packed(p, target);
   }
-  p.phases.push_back({.units = p.batches * p.row_blocks * p.column_blocks,
+  p.phases.push_back({.units = p.batches / p.unit_batches * p.row_blocks * p.column_blocks,
                       .unit_ps = estimate_unit_ps(p),
                       .scratch_bytes = p.lhs_bytes + p.rhs_bytes + p.sum_bytes});
   return p;

@@ -24,7 +24,9 @@ struct ContractPlan {
   int tile_vectors = 1;  // its columns, in registers
 
   /// Direct: operands are read where they lie. Otherwise blocks of both are packed first. Direct rows are of one dim;
-  /// the other dims of m have become batch dims. Blocks of terms are then of the outermost dim of k.
+  /// the other dims of m have become batch dims. Blocks of terms are then `block_terms` elements of the dim of k that
+  /// follows `blocked_dims`, and whole dims after it; there is one block for each element of the blocked dims, or the
+  /// outermost dim is parted where there are none.
   bool is_direct = false;
   /// Direct: lhs has the columns too, of each term its own; they were the innermost dim of the batch.
   bool has_lhs_columns = false;
@@ -32,6 +34,8 @@ struct ContractPlan {
   std::int64_t block_rows = 1, block_columns = 1;  // of one unit
   std::int64_t row_blocks = 1, column_blocks = 1;
   std::int64_t block_terms = 1, term_blocks = 1;  // of k at a time
+  int blocked_dims = 0;
+  std::int64_t unit_batches = 1;  // that a unit computes, all for one block of terms after the other
   /// Packed: a phase before packs all of both operands, once for all threads, into a temporary parameter of
   /// `shared_bytes`. Otherwise a unit packs what it needs, a block of terms at a time, into scratch.
   bool shares_packing = false;

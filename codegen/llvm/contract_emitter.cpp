@@ -38,16 +38,16 @@ void ContractEmitter::emit() {
   emit_loop(b_, function_.getArg(1), function_.getArg(2), 1, [&](Value unit) {
     Value row_block = b_.CreateURem(unit, constant(plan_.row_blocks));
     Value columns_and_batch = b_.CreateUDiv(unit, constant(plan_.row_blocks));
-    Value inner = constant(plan_.has_columns_first ? plan_.batches : plan_.column_blocks);
+    Value inner = constant(plan_.has_columns_first ? plan_.batches / plan_.unit_batches : plan_.column_blocks);
     Value column_block = b_.CreateURem(columns_and_batch, inner), batch = b_.CreateUDiv(columns_and_batch, inner);
     if (plan_.has_columns_first) std::swap(column_block, batch);
+    if (plan_.is_direct) {
+      emit_direct_unit(batch, rows_of(row_block), columns_of(column_block));
+      return;
+    }
     Value lhs = batch_of(c.lhs, lhs_, c.lhs_offset, c.batch.lhs_strides, batch);
     Value rhs = batch_of(c.rhs, rhs_, c.rhs_offset, c.batch.rhs_strides, batch);
     Value out = batch_of(c.out, out_, c.out_offset, c.batch.out_strides, batch);
-    if (plan_.is_direct) {
-      emit_direct_unit(lhs, rhs, out, rows_of(row_block), columns_of(column_block));
-      return;
-    }
     if (plan_.shares_packing) {
       packed_lhs_ = shared_block(true, b_.CreateAdd(b_.CreateMul(batch, constant(plan_.row_blocks)), row_block));
       packed_rhs_ = shared_block(false, columns_and_batch);
@@ -83,7 +83,7 @@ void ContractEmitter::emit_packing_unit(Value unit, bool is_lhs) {
 
 // Tiles that would reach over the last row are moved up instead: the rows they share with the tile above are computed
 // twice, with the same bits. The last columns have a tile of their own.
-void ContractEmitter::emit_direct_unit(Value lhs, Value rhs, Value out, Block rows, Block columns) {
+void ContractEmitter::emit_direct_unit(Value batches, Block rows, Block columns) {
   const kir::Contract& c = plan_.contract;
   TileShape shape{.rows = plan_.tile_rows,
                   .columns = plan_.tile_columns(),
@@ -92,9 +92,9 @@ void ContractEmitter::emit_direct_unit(Value lhs, Value rhs, Value out, Block ro
                   .out = c.out,
                   .lhs_row_stride = c.m.lhs_strides[0],
                   .has_lhs_columns = plan_.has_lhs_columns,
-                  .lhs_term_strides = c.k.lhs_strides,
-                  .rhs_term_strides = c.k.rhs_strides,
-                  .inner_terms = {c.k.extents.begin() + 1, c.k.extents.end()},
+                  .lhs_term_strides = {c.k.lhs_strides.begin() + plan_.blocked_dims, c.k.lhs_strides.end()},
+                  .rhs_term_strides = {c.k.rhs_strides.begin() + plan_.blocked_dims, c.k.rhs_strides.end()},
+                  .inner_terms = {c.k.extents.begin() + plan_.blocked_dims + 1, c.k.extents.end()},
                   .continues = plan_.term_blocks > 1};
   // Where the right operand comes from beyond L2, the hardware alone does not foresee runs this short.
   if (plan_.terms * plan_.columns * size_bytes(c.rhs) > kPrefetchedBytes) shape.prefetched_terms = kPrefetchedTerms;
@@ -106,25 +106,41 @@ void ContractEmitter::emit_direct_unit(Value lhs, Value rhs, Value out, Block ro
   }
   Value end = b_.CreateAdd(columns.first, columns.count);
   Value last_row = b_.CreateSub(b_.CreateAdd(rows.first, rows.count), constant(plan_.tile_rows));
-  auto column_of_tiles = [&](llvm::Function* tile, Value j, Block terms) {
+  const auto start_of = [&](const Strides& strides, Value block, Block terms) {
+    if (plan_.blocked_dims == 0) return b_.CreateMul(terms.first, constant(strides[0]));
+    const auto blocked = [&](const Strides& list) { return Strides(list.begin(), list.begin() + plan_.blocked_dims); };
+    return offset(blocked(c.k.extents), blocked(strides), block);
+  };
+  auto column_of_tiles = [&](llvm::Function* tile, Value batch, Value j, Value block) {
+    Value lhs = batch_of(c.lhs, lhs_, c.lhs_offset, c.batch.lhs_strides, batch);
+    Value rhs = batch_of(c.rhs, rhs_, c.rhs_offset, c.batch.rhs_strides, batch);
+    Value out = batch_of(c.out, out_, c.out_offset, c.batch.out_strides, batch);
+    const Block terms = terms_of(block);
+    Value a_term = start_of(c.k.lhs_strides, block, terms), b_term = start_of(c.k.rhs_strides, block, terms);
+    if (plan_.has_lhs_columns) a_term = b_.CreateAdd(a_term, j);
     emit_loop(b_, constant(0), rows.count, plan_.tile_rows, [&](Value i) {
       Value row = minimum(b_.CreateAdd(rows.first, i), last_row);
-      Value a_term = b_.CreateMul(terms.first, constant(c.k.lhs_strides[0]));
-      if (plan_.has_lhs_columns) a_term = b_.CreateAdd(a_term, j);
       Value a = element(c.lhs, lhs, b_.CreateAdd(b_.CreateMul(row, constant(c.m.lhs_strides[0])), a_term));
-      Value b = element(c.rhs, rhs, b_.CreateAdd(b_.CreateMul(terms.first, constant(c.k.rhs_strides[0])), j));
+      Value b = element(c.rhs, rhs, b_.CreateAdd(b_term, j));
       Value to = element(c.out, out, b_.CreateAdd(b_.CreateMul(row, constant(c.m.out_strides[0])), j));
-      Value is_first = b_.CreateICmpEQ(terms.first, constant(0));
+      Value is_first = b_.CreateICmpEQ(block, constant(0));
       b_.CreateCall(tile, {terms.count, a, b, to, constant(c.m.out_strides[0]), is_first});
     });
   };
-  emit_loop(b_, constant(0), constant(plan_.term_blocks), 1, [&](Value block) {
-    const Block terms = terms_of(block);
+  const auto columns_of_tiles = [&](Value batch, Value block) {
     emit_loop(b_, columns.first, end, plan_.tile_columns(), [&](Value j) {
-      if (!edge_tile_) return column_of_tiles(tile_, j, terms);
-      if (!tile_) return column_of_tiles(edge_tile_, j, terms);
+      if (!edge_tile_) return column_of_tiles(tile_, batch, j, block);
+      if (!tile_) return column_of_tiles(edge_tile_, batch, j, block);
       Value is_whole = b_.CreateICmpSLE(b_.CreateAdd(j, constant(plan_.tile_columns())), constant(plan_.columns));
-      emit_if(b_, is_whole, [&] { column_of_tiles(tile_, j, terms); }, [&] { column_of_tiles(edge_tile_, j, terms); });
+      emit_if(
+          b_, is_whole, [&] { column_of_tiles(tile_, batch, j, block); },
+          [&] { column_of_tiles(edge_tile_, batch, j, block); });
+    });
+  };
+  emit_loop(b_, constant(0), constant(plan_.term_blocks), 1, [&](Value block) {
+    if (plan_.unit_batches == 1) return columns_of_tiles(batches, block);
+    emit_loop(b_, constant(0), constant(plan_.unit_batches), 1, [&](Value i) {
+      columns_of_tiles(b_.CreateAdd(b_.CreateMul(batches, constant(plan_.unit_batches)), i), block);
     });
   });
 }
@@ -274,6 +290,7 @@ ContractEmitter::Block ContractEmitter::columns_of(Value block) {
 }
 
 ContractEmitter::Block ContractEmitter::terms_of(Value block) {
+  if (plan_.blocked_dims > 0) return {constant(0), constant(plan_.block_terms)};
   return block_of(block, plan_.block_terms, plan_.term_blocks,
                   plan_.is_direct ? plan_.contract.k.extents[0] : plan_.terms);
 }

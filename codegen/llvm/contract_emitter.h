@@ -48,7 +48,7 @@ class ContractEmitter {
   };    // of rows, columns or terms
 
   // contract_emitter.cpp
-  void emit_direct_unit(Value lhs, Value rhs, Value out, Block rows, Block columns);
+  void emit_direct_unit(Value batches, Block rows, Block columns);
   void emit_packed_unit(Value lhs, Value rhs, Value out, Block rows, Block columns);
   void emit_packing_unit(Value block, bool is_lhs);
   void emit_packed_tile(Value a, Value b, Value out, Value i, Value j, Block rows, Block columns, Value terms,

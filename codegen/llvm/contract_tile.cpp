@@ -55,6 +55,8 @@ void ContractEmitter::emit_tile(llvm::Function& function, const TileShape& shape
   llvm::Type* lhs_type = scalar_.memory_type(shape.lhs, 1);
   emit_terms(shape, 0, terms, lhs, rhs, [&](Value a, Value b) {
     std::vector<Value> row;
+    if (shape.prefetched_terms && !shape.has_lhs_columns)
+      prefetch(element(shape.lhs, a, constant(shape.prefetched_terms * shape.lhs_term_strides.back())));
     for (int v = 0; v < vectors && shape.prefetched_terms; ++v) {
       const std::int64_t ahead = shape.prefetched_terms * shape.rhs_term_strides.back() + std::int64_t{v} * plan_.lanes;
       prefetch(element(shape.rhs, b, constant(ahead)));

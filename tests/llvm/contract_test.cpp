@@ -217,6 +217,11 @@ TEST_CASE("compiled contractions of sliding windows equal the reference to the b
     }
     check(sliding({50, 15, 4, 2, 1, 3}, true, f32, f32), target,
           random);   // so many terms that sums go on block by block
+    for (const Images& images : {Images{2, 73, 17, 2, 1, 12}, {1, 200, 16, 1, 2, 17}, {26, 37, 16, 1, 2, 17}}) {
+      const Problem p = sliding(images, true, f32, f32);
+      CHECK(plan_contract(p.contract, target).term_blocks > 1);  // a part of an inner dim of the terms to each block
+      check(p, target, random);
+    }
     check(sliding({50, 15, 4, 2, 1, 3}, true, f16, f16), target, random);   // ... where the result can hold them
     check(sliding({2, 9, 3, 3, 1, 20}, false, i32, i32), target, random);
     check(sliding({1, 9, 3, 3, 1, 20}, false, f64, f64), target, random);

@@ -35,6 +35,7 @@ struct Row {
 std::vector<Row> loop_rows();
 std::vector<Row> product_rows();
 std::vector<Row> convolution_rows();
+std::vector<Row> attention_rows();
 std::vector<Row> overhead_rows();
 
 using Work = std::function<void()>;

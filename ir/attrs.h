@@ -112,6 +112,8 @@ std::string print_value(const T& v) {
     return std::string(enum_words<T>[static_cast<std::size_t>(v)]);
   } else if constexpr (std::is_integral_v<T>) {
     return std::to_string(v);
+  } else if constexpr (std::is_floating_point_v<T>) {
+    return print_double(v);
   } else if constexpr (std::same_as<T, std::vector<std::string>>) {
     std::string s = "[";
     for (std::size_t i = 0; i < v.size(); ++i) s += (i ? ", " : "") + quote(v[i]);
@@ -143,6 +145,10 @@ absl::Status parse_value(std::string_view field, const AttrText& text, T& v) {
     const char* end = text.word.data() + text.word.size();
     if (auto [p, ec] = std::from_chars(text.word.data(), end, v); ec != std::errc() || p != end)
       return bad(field, text, "an integer");
+  } else if constexpr (std::is_floating_point_v<T>) {
+    const char* end = text.word.data() + text.word.size();
+    if (auto [p, ec] = std::from_chars(text.word.data(), end, v); ec != std::errc() || p != end)
+      return bad(field, text, "a number");
   } else if constexpr (std::same_as<T, std::vector<std::string>>) {
     if (!text.is_list) return bad(field, text, "a list of strings");
     v.clear();

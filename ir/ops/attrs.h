@@ -121,6 +121,16 @@ struct Dot {
   DType dtype = DType::token;  // token: the operands' dtype
 };
 
+/// Operands: query [batch.., T, N, H], key [batch.., S, K, H] and value [batch.., S, K, V], N being a multiple of K; if
+/// `bias`, what is added to the scores; if `mask`, which of them count. Both are [batch.., N, T, S], any dim of which
+/// may be 1. Query t meets the keys from t - before to t + after; -1: without bound. derives_bias: the derivatives have
+/// one of the bias.
+struct Attention {
+  double scale = 1;
+  std::int64_t before = -1, after = -1;
+  bool bias = false, mask = false, derives_bias = false;
+};
+
 /// Every dim of lhs, rhs and the result has one role. Shared dims of the three are one index. Features pair up and are
 /// summed, as are the positions in a window of rhs, which slides over lhs padded by `low` and `high` zeros (negative:
 /// cropped) after lhs_dilation - 1 zeros went between its elements. The lists by spatial dim may be empty: 1, and no

@@ -1,6 +1,9 @@
-// What neural networks are made of, composed from sheaf/ops.h: activations, losses, normalisation, layers and
-// initializers. Nothing here is special to the rest of the library.
+// What neural networks are made of: activations, losses, normalisation, layers, initializers and attention. All but
+// attention, which is an op, is composed from sheaf/ops.h: nothing here is special to the rest of the library.
 #pragma once
+
+#include <optional>
+#include <utility>
 
 #include "sheaf/ops.h"
 #include "sheaf/random.h"
@@ -47,6 +50,20 @@ Convolution convolution(const Array& key, const Shape& window, std::int64_t in, 
 
 /// Mean 0 and variance 1 over the last dim, then scale and shift. Statistics in f32.
 Array layer_norm(Operand x, Operand scale, Operand shift, double epsilon = 1e-5);
+
+// ---- attention ----
+struct AttentionOptions {
+  std::optional<Array> bias = {};              // added to the scores
+  std::optional<Array> mask = {};              // bool: which keys a query may meet
+  bool causal = false;                         // only keys up to the query's own position
+  std::optional<double> scale = {};            // of query . key; 1 / sqrt(H) unless given
+  std::optional<std::pair<std::int64_t, std::int64_t>> window = {};  // only so many keys before, and so many after
+};
+/// softmax(scale query . key + bias) value, by blocks: neither it nor its gradient holds all scores at once.
+/// query: [batch.., T, N, H], key: [batch.., S, K, H], value: [batch.., S, K, V] -> [batch.., T, N, V]. N is a multiple
+/// of K: query head n reads key head n / (N / K). bias and mask broadcast to [batch.., N, T, S]. A query that meets no
+/// key gets zeros. f16 and bf16 compute in f32 and round the result once.
+Array dot_product_attention(Operand query, Operand key, Operand value, const AttentionOptions& options = {});
 
 // ---- initializers ----  fan in and out are the last two extents
 Array glorot_uniform(const Array& key, const Shape& shape, DType dtype = f32, Loc loc = Loc::current());

@@ -1,0 +1,169 @@
+// The loops over blocks that attention and its derivatives become: the values of the definition, and memory that does
+// not grow with queries times keys.
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "codegen/lower.h"
+#include "ir/sample.h"
+#include "ir/text.h"
+#include "passes/pipeline.h"
+#include "passes/transforms.h"
+#include "tests/ir/one_op.h"
+
+using namespace sheaf;
+using namespace sheaf::ir;
+
+namespace {
+
+FunctionRef function_of(const std::string& sample) {
+  const auto s = parse_sample(sample);
+  REQUIRE_MESSAGE(s.ok(), std::string(s.status().message()));
+  return s->function;
+}
+
+std::int64_t count_of(const Function& f, Op op) {
+  std::int64_t n = 0;
+  for (const Eqn* e : f.eqns()) {
+    n += e->op == op;
+    for (const FunctionRef& r : e->regions) n += count_of(*r, op);
+  }
+  return n;
+}
+
+/// How many steps the only loop has; 0: none.
+std::int64_t steps_of(const Function& f) {
+  for (const Eqn* e : f.eqns())
+    if (e->op == &ops::scan) return e->attrs<ops::Scan>().length;
+  return 0;
+}
+
+void check_blocks(const std::string& sample, std::int64_t steps) {
+  INFO("sample: ", sample);
+  const FunctionRef f = function_of(sample), blocks = passes::inline_calls(f);
+  CHECK(steps_of(*blocks) == steps);
+  const Literals in = random_inputs(*f, 3), want = ir::eval(*f, in), got = ir::eval(*blocks, in);
+  for (std::size_t j = 0; j < want.size(); ++j) {
+    REQUIRE(got[j].type() == want[j].type());
+    double largest = 0;
+    for (std::int64_t i = 0; i < want[j].size(); ++i)
+      if (!std::isinf(want[j].get(i))) largest = std::max(largest, std::abs(want[j].get(i)));
+    for (std::int64_t i = 0; i < want[j].size(); ++i) {
+      const double g = got[j].get(i), w = want[j].get(i);
+      if (g == w) continue;
+      CHECK_MESSAGE(std::abs(g - w) <= 1e-13 * largest, "result ", j, " element ", i, ": ", g, " for ", w);
+    }
+  }
+}
+
+/// Bytes a program holds besides its operands and results.
+std::int64_t arena_bytes(const FunctionRef& f) { return codegen::lower(passes::run_pipeline(f)).arena_bytes; }
+
+}  // namespace
+
+TEST_CASE("blocks of queries and keys give what the definition does, with ragged ends padded and masked") {
+  check_blocks("attention f64[40, 2, 3], f64[300, 2, 3], f64[300, 2, 2] {scale=0.5}", 2);
+  check_blocks("attention f64[2, 130, 8, 2], f64[2, 270, 4, 2], f64[2, 270, 4, 2] {scale=0.5}", 4);
+  check_blocks("attention f64[1030, 1, 1], f64[5, 1, 1], f64[5, 1, 1]", 2);
+  check_blocks("attention f64[40, 1, 2], f64[30, 1, 2], f64[30, 1, 2]", 0);
+}
+
+TEST_CASE("blocks that causality or a window masks as a whole are not visited") {
+  check_blocks("attention f64[300, 16, 1], f64[300, 16, 1], f64[300, 16, 1] {after=0}", 5);
+  check_blocks("attention f64[300, 16, 1], f64[600, 16, 1], f64[600, 16, 1] {before=10, after=10}", 5);
+  check_blocks("attention f64[300, 16, 1], f64[600, 16, 1], f64[600, 16, 1]", 12);
+}
+
+TEST_CASE("a bias and a mask are cut where they have more than one element") {
+  const std::string operands = "attention f64[2, 70, 16, 1], f64[2, 300, 8, 1], f64[2, 300, 8, 1], ";
+  for (const char* dims : {"[2, 16, 70, 300]", "[1, 16, 1, 300]", "[2, 1, 70, 1]", "[1, 1, 1, 1]", "[1, 1, 70, 300]"})
+    check_blocks(operands + "f64" + dims + ", bool" + dims + " {scale=0.5, bias=true, mask=true, after=250}", 4);
+}
+
+TEST_CASE("the derivatives' blocks give what their definitions do") {
+  const std::string primals =
+      "f64[70, 32, 1], f64[300, 16, 1], f64[300, 16, 2], f64[1, 70, 300], bool[32, 1, 300], f64[32, 70], ";
+  const std::string options = " {scale=0.25, after=200, bias=true, mask=true, derives_bias=true}";
+  check_blocks(
+      "attention_tangent " + primals + "f64[70, 32, 1], f64[300, 16, 1], f64[300, 16, 2], f64[1, 70, 300]" + options,
+      4);
+  check_blocks("attention_backward " + primals + "f64[70, 32, 2], f64[32, 70]" + options, 4);
+}
+
+TEST_CASE("a step of attention has two products, a step of its gradient five") {
+  const FunctionRef f = function_of("attention f32[1024, 8, 64], f32[1024, 8, 64], f32[1024, 8, 64] {after=0}");
+  CHECK(count_of(*passes::inline_calls(f), &ops::dot) == 2);
+  const passes::Vjp v = passes::vjp(f, {true, true, true});
+  CHECK(count_of(*passes::inline_calls(v.backward), &ops::dot) == 5);
+}
+
+TEST_CASE("attention over 4096 queries and keys and its gradient never hold all scores") {
+  const FunctionRef f =
+      function_of("attention f32[4096, 4, 64], f32[4096, 4, 64], f32[4096, 4, 64] {scale=0.125, after=0}");
+  constexpr std::int64_t kScores = std::int64_t{4} * 4096 * 4096 * 4, kOperand = std::int64_t{4096} * 4 * 64 * 4;
+  CHECK(arena_bytes(f) < 8 * kOperand);
+  CHECK(arena_bytes(f) < kScores / 8);
+  const passes::Vjp v = passes::vjp(f, {true, true, true});
+  CHECK(arena_bytes(v.forward) < kScores / 8);
+  CHECK(arena_bytes(v.backward) < 16 * kOperand);
+  CHECK(arena_bytes(v.backward) < kScores / 4);
+}
+
+TEST_CASE("attention names the dims, dtypes and attributes it cannot take") {
+  const auto refused = [](const std::vector<Type>& types, ops::Attention a = {}) {
+    return refusal(ops::attention, types, with(a));
+  };
+  const Type q(f32, {2, 5, 4, 8}), k(f32, {2, 6, 2, 8});
+  CHECK(refused({q, k}) == "takes 3 operands, not 2");
+  CHECK(refused({q, k, k}, {.mask = true}) == "takes 4 operands, not 3");
+  CHECK(refused({q, k, k, Type(bool_, {2, 4, 5, 6})}, {.bias = true}) == "bias must be floating point, not bool");
+  CHECK(refused({q, k, k, Type(f32, {2, 4, 5, 6})}, {.mask = true}) == "mask must be bool, not f32");
+  CHECK(refused({q, k, Type(f64, k.dims())}) ==
+        "query, key and value must be all f16, bf16, f32 or f64, not f32, f32 and f64");
+  CHECK(refused({Type(i32, q.dims()), Type(i32, k.dims()), Type(i32, k.dims())}) ==
+        "query, key and value must be all f16, bf16, f32 or f64, not i32, i32 and i32");
+  const std::string ranks = "query, key and value must all have dims [batch.., length, heads, features], and as many";
+  CHECK(refused({Type(f32, {5, 8}), Type(f32, {6, 8}), Type(f32, {6, 8})}) == ranks);
+  CHECK(refused({q, Type(f32, {6, 2, 8}), k}) == ranks);
+  CHECK(refused({q, Type(f32, {3, 6, 2, 8}), k}) == "query dim 0 (2) and key dim 0 (3) must match");
+  CHECK(refused({q, k, Type(f32, {1, 6, 2, 8})}) == "query dim 0 (2) and value dim 0 (1) must match");
+  CHECK(refused({q, Type(f32, {2, 6, 2, 7}), k}) == "query dim 3 (8) and key dim 3 (7) must match");
+  CHECK(refused({q, k, Type(f32, {2, 7, 2, 8})}) == "key dim 1 (6) and value dim 1 (7) must match");
+  CHECK(refused({q, k, Type(f32, {2, 6, 1, 8})}) == "key dim 2 (2) and value dim 2 (1) must match");
+  const Type three(f32, {2, 6, 3, 8});
+  CHECK(refused({q, three, three}) == "query heads (4) must be a multiple of key heads (3)");
+  CHECK(refused({q, k, k, Type(bool_, {5, 6})}, {.mask = true}) ==
+        "mask must have the dims [batch.., heads, queries, keys] of [2, 4, 5, 6], or 1, not [5, 6]");
+  CHECK(refused({q, k, k, Type(f32, {1, 4, 5, 5})}, {.bias = true}) == "bias dim 3 (5) must be 1 or 6");
+  CHECK(refused({q, k, k}, {.before = -2}) == "before=-2 must be at least -1");
+  CHECK(refused({q, k, k}, {.after = -3}) == "after=-3 must be at least -1");
+  CHECK(refused({q, k, k}, {.derives_bias = true}) == "derives_bias is for derivatives with a bias");
+  CHECK(refused({q, k, k}) == "accepted as f32[2, 5, 4, 8]");
+}
+
+TEST_CASE("attention's derivatives name the operand that is not of the primal's kind") {
+  const Type q(f16, {5, 4, 8}), sums(f32, {4, 5}), wide(f32, {5, 4, 8});
+  const auto refused = [](const OpDef& op, const std::vector<Type>& types) {
+    return refusal(op, types, with(ops::Attention{}));
+  };
+  CHECK(refused(ops::attention_tangent, {q, q, q, sums, q, q}) == "takes 7 operands, not 6");
+  CHECK(refused(ops::attention_tangent, {q, q, q, sums, q, wide, q}) == "operand 5 must be f16, not f32");
+  CHECK(refused(ops::attention_tangent, {q, q, q, Type(f32, {5, 4}), q, q, q}) ==
+        "operand 3 must have the shape [4, 5], not [5, 4]");
+  CHECK(refused(ops::attention_backward, {q, q, q, sums, wide, sums, sums}) == "takes 6 operands, not 7");
+  CHECK(refused(ops::attention_backward, {q, q, q, sums, q, sums}) == "operand 4 must be f32, not f16");
+  CHECK(refused(ops::attention_backward, {q, q, q, sums, wide, sums}) == "accepted as f16[5, 4, 8]");
+}
+
+TEST_CASE("the scale in the text is any number, and is printed so that it reads back") {
+  const std::string operands = "attention f32[2, 1, 2], f32[3, 1, 2], f32[3, 1, 2] ";
+  for (const char* scale : {"0.1", "-2.0", "1e-30", "inf", "0.35355339059327373"}) {
+    const std::string text = print(function_of(operands + "{scale=" + scale + "}"));
+    CHECK(text.find(std::string("{scale=") + scale + "}") != std::string::npos);
+  }
+  CHECK(parse_sample(operands + "{scale=1.0}")->function->eqns()[0]->attrs<ops::Attention>().scale == 1);
+  for (const auto& [given, shown] : {std::pair("[1]", "a list"), std::pair("half", "'half'")}) {
+    const std::string message(parse_sample(operands + "{scale=" + given + "}").status().message());
+    CHECK(message.find(std::string("attribute 'scale' must be a number, not ") + shown) != std::string::npos);
+  }
+}

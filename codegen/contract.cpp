@@ -112,7 +112,7 @@ DType computed_dtype(DType accumulate) {
 }
 
 struct Tile {
-  int rows, vectors;
+  int rows, vectors, groups = 1;
 };
 
 constexpr double kRereadCost = 0.3;  // in loads per multiply-add; measured
@@ -246,25 +246,50 @@ void part_rows(ContractPlan& p) {
   p.rows = size_of(m);
 }
 
+// The dim of the batch of which `groups` elements can share a tile: one of the `rows_dims` that were rows; -1 for none.
+int grouped_dim(const Dims& batch, int rows_dims, std::int64_t groups) {
+  const int rank = static_cast<int>(batch.extents.size());
+  for (int d = rank - 1; d >= rank - rows_dims; --d)
+    if (batch.extents[d] % groups == 0 && batch.extents[d] > 0) return d;
+  return -1;
+}
+
 // The tile of least time: two multiply-adds and two loads of a vector in a cycle, a multiply-add every four cycles in
-// each register. Where sums go on from block to block the tile divides the rows, so that none is computed twice.
-Tile choose_sliding_tile(const ContractPlan& p, const CpuTarget& target, bool continues) {
+// each register. Where sums go on from block to block the tile divides the rows, so that none is computed twice;
+// otherwise the right operand comes from L2, and short rows of several positions may share a tile to make up for that.
+Tile choose_sliding_tile(const ContractPlan& p, const CpuTarget& target, bool continues, int rows_dims) {
   const std::int64_t sums = target.vector_registers >= 32 ? 28 : 12;
   Tile best{1, 1};
-  std::int64_t best_cycles = std::numeric_limits<std::int64_t>::max();
-  for (std::int64_t vectors = 1; vectors <= 4; ++vectors) {
-    for (std::int64_t rows = 1; rows <= std::min(p.rows, sums / vectors); ++rows) {
-      if (continues && p.rows % rows != 0) continue;
-      const std::int64_t tiles = ceil_div(p.rows, rows) * ceil_div(p.columns, vectors * p.lanes);
-      const std::int64_t loads = vectors + (p.has_lhs_columns ? rows * vectors : rows);
-      const std::int64_t half_cycles = std::max({rows * vectors, loads, std::int64_t{8}});  // of each term
-      const std::int64_t cycles = tiles * (p.terms * half_cycles + 2 * (rows * vectors + kTileStart));
-      if (cycles >= best_cycles) continue;
-      best = {static_cast<int>(rows), static_cast<int>(vectors)};
-      best_cycles = cycles;
-    }
-  }
+  double best_cycles = std::numeric_limits<double>::infinity();
+  const auto consider = [&](std::int64_t rows, std::int64_t vectors, std::int64_t groups) {
+    const std::int64_t all = rows * groups, tiles = ceil_div(p.rows, rows) * ceil_div(p.columns, vectors * p.lanes);
+    const std::int64_t loads = vectors + (p.has_lhs_columns ? all * vectors : all);
+    // Of each term.
+    const std::int64_t half_cycles = std::max({all * vectors, loads, std::int64_t{8}}) + (continues ? 0 : vectors);
+    const auto cycles = static_cast<double>(tiles * (p.terms * half_cycles + 2 * (all * vectors + kTileStart)));
+    if (cycles / static_cast<double>(groups) >= best_cycles) return;
+    best = {static_cast<int>(rows), static_cast<int>(vectors), static_cast<int>(groups)};
+    best_cycles = cycles / static_cast<double>(groups);
+  };
+  for (std::int64_t vectors = 1; vectors <= 4; ++vectors)
+    for (std::int64_t rows = 1; rows <= std::min(p.rows, sums / vectors); ++rows)
+      if (!continues || p.rows % rows == 0) consider(rows, vectors, 1);
+  for (std::int64_t vectors = 1; vectors <= 4 && !continues; ++vectors)
+    for (std::int64_t groups = 2; p.rows > 0 && groups * p.rows * vectors <= sums; ++groups)
+      if (grouped_dim(p.contract.batch, rows_dims, groups) >= 0) consider(p.rows, vectors, groups);
   return best;
+}
+
+void group_rows(ContractPlan& p, int groups, int rows_dims) {
+  p.tile_groups = groups;
+  if (groups == 1) return;
+  Dims& batch = p.contract.batch;
+  const int d = grouped_dim(batch, rows_dims, groups);
+  p.lhs_group_stride = batch.lhs_strides[d];
+  p.out_group_stride = batch.out_strides[d];
+  batch.extents[d] /= groups;
+  for (auto strides : {&Dims::lhs_strides, &Dims::rhs_strides, &Dims::out_strides}) (batch.*strides)[d] *= groups;
+  p.batches /= groups;
 }
 
 // The largest divisor of n that is at most `most`; at least 1.
@@ -304,13 +329,15 @@ void plan_sliding(ContractPlan& p, const CpuTarget& target, const Dims& unmerged
   const bool has_many_terms = p.terms * (last_rows + 2 * p.lanes) * bytes > kPanelBytes && holds_sums(p);
   if (has_many_terms && unmerged_rows.extents.back() >= kFlatRows) p.contract.m = unmerged_rows;
   const std::int64_t all_rows = p.rows;
+  const int rows_dims = static_cast<int>(p.contract.m.extents.size()) - 1;
   part_rows(p);
   p.block_terms = p.contract.k.extents[0];
   p.term_blocks = 1;
   if (has_many_terms) part_terms(p, kBlockBytes / ((p.rows + p.columns) * bytes));
   const bool continues = p.term_blocks > 1;
   if (continues) p.unit_batches = std::max<std::int64_t>(1, all_rows / std::max<std::int64_t>(1, p.rows));
-  const Tile tile = choose_sliding_tile(p, target, continues);
+  const Tile tile = choose_sliding_tile(p, target, continues, rows_dims);
+  group_rows(p, tile.groups, rows_dims);
   p.is_direct = p.has_columns_first = true;
   p.tile_rows = tile.rows;
   p.tile_vectors = tile.vectors;
@@ -318,7 +345,7 @@ void plan_sliding(ContractPlan& p, const CpuTarget& target, const Dims& unmerged
   const std::int64_t row_tiles = std::max<std::int64_t>(1, p.rows / p.tile_rows);
   const std::int64_t column_tiles = std::max<std::int64_t>(1, ceil_div(p.columns, p.tile_columns()));
   std::int64_t tall = row_tiles, wide = column_tiles;  // tiles of a unit
-  const std::int64_t tile_work = std::max<std::int64_t>(1, p.terms * p.tile_rows * p.tile_columns());
+  const std::int64_t tile_work = std::max<std::int64_t>(1, p.terms * p.tile_groups * p.tile_rows * p.tile_columns());
   const auto units = [&] {
     return p.batches / p.unit_batches * ceil_div(row_tiles, tall) * ceil_div(column_tiles, wide);
   };
@@ -385,7 +412,8 @@ void plan_packed(ContractPlan& p, const CpuTarget& target) {
 // At two multiply-adds of full vectors per cycle of 3 GHz, and 15 bytes per nanosecond of operands.
 std::int64_t estimate_unit_ps(const ContractPlan& p) {
   const std::int64_t rows = std::min(p.block_rows, p.rows), columns = std::min(p.block_columns, p.columns);
-  const double multiply_adds = static_cast<double>(p.unit_batches * rows * columns) * static_cast<double>(p.terms);
+  const double multiply_adds =
+      static_cast<double>(p.unit_batches * p.tile_groups * rows * columns) * static_cast<double>(p.terms);
   const double bytes = static_cast<double>((rows + columns) * p.terms + rows * columns) * size_bytes(p.computed);
   return static_cast<std::int64_t>(std::max(multiply_adds / (p.lanes * 2 * 0.003), bytes / 0.015)) + 1;
 }

@@ -30,6 +30,9 @@ struct ContractPlan {
   bool is_direct = false;
   /// Direct: lhs has the columns too, of each term its own; they were the innermost dim of the batch.
   bool has_lhs_columns = false;
+  /// Direct: as many positions of a dim that was one of m share a tile, each with its rows, so far apart.
+  int tile_groups = 1;
+  std::int64_t lhs_group_stride = 0, out_group_stride = 0;
   bool has_columns_first = false;  // units: column blocks outermost, then batch, then row blocks
   std::int64_t block_rows = 1, block_columns = 1;  // of one unit
   std::int64_t row_blocks = 1, column_blocks = 1;

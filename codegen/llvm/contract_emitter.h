@@ -29,6 +29,8 @@ class ContractEmitter {
     std::int64_t columns = 1;              // the last vector is masked if this is no whole number of them
     DType lhs, rhs, out;                   // in memory
     std::int64_t lhs_row_stride = 1;
+    int groups = 1;  // of `rows` rows each
+    std::int64_t lhs_group_stride = 0, out_group_stride = 0;
     bool has_lhs_columns = false;          // lhs has a vector for each of rhs, not one element for all of them
     std::vector<std::int64_t> lhs_term_strides = {1}, rhs_term_strides = {1};  // per dim of the terms ...
     std::vector<std::int64_t> inner_terms = {};  // ... and the extents of all but the outermost

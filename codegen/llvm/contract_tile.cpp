@@ -27,9 +27,13 @@ void ContractEmitter::emit_tile(llvm::Function& function, const TileShape& shape
   Value out_stride = function.getArg(4), is_first = function.getArg(5);
   const int vectors = static_cast<int>((shape.columns + plan_.lanes - 1) / plan_.lanes);
   llvm::Type* vector = scalar_.type(plan_.computed, plan_.lanes);
-  auto out_row = [&](int i) { return element(shape.out, out, b_.CreateMul(out_stride, constant(i))); };
+  const int rows = shape.groups * shape.rows;
+  auto out_row = [&](int i) {
+    Value group = constant(i / shape.rows * shape.out_group_stride);
+    return element(shape.out, out, b_.CreateAdd(group, b_.CreateMul(out_stride, constant(i % shape.rows))));
+  };
 
-  std::vector<std::vector<llvm::AllocaInst*>> sums(shape.rows);
+  std::vector<std::vector<llvm::AllocaInst*>> sums(rows);
   for (auto& row : sums) {
     for (int v = 0; v < vectors; ++v) {
       row.push_back(emit_slot(b_, vector));
@@ -38,7 +42,7 @@ void ContractEmitter::emit_tile(llvm::Function& function, const TileShape& shape
   }
   if (shape.continues) {
     emit_if(b_, b_.CreateNot(is_first), [&] {
-      for (int i = 0; i < shape.rows; ++i) {
+      for (int i = 0; i < rows; ++i) {
         Value row = out_row(i);
         for (int v = 0; v < vectors; ++v) b_.CreateStore(load_columns(shape, plan_.computed, row, v), sums[i][v]);
       }
@@ -46,7 +50,7 @@ void ContractEmitter::emit_tile(llvm::Function& function, const TileShape& shape
   }
 
   if (shape.continues) {  // what the tile is stored to arrives while the terms are summed
-    for (int i = 0; i < shape.rows; ++i) {
+    for (int i = 0; i < rows; ++i) {
       Value row = out_row(i);
       for (int v = 0; v < vectors; ++v) prefetch(element(shape.out, row, constant(std::int64_t{v} * plan_.lanes)));
     }
@@ -62,8 +66,9 @@ void ContractEmitter::emit_tile(llvm::Function& function, const TileShape& shape
       prefetch(element(shape.rhs, b, constant(ahead)));
     }
     for (int v = 0; v < vectors; ++v) row.push_back(to_computed(shape.rhs, load_columns(shape, shape.rhs, b, v)));
-    for (int i = 0; i < shape.rows; ++i) {
-      Value at = element(shape.lhs, a, constant(i * shape.lhs_row_stride));
+    for (int i = 0; i < rows; ++i) {
+      Value at = element(shape.lhs, a,
+                         constant(i / shape.rows * shape.lhs_group_stride + i % shape.rows * shape.lhs_row_stride));
       Value all = nullptr;
       if (!shape.has_lhs_columns) all = scalar_.splat(to_computed(shape.lhs, b_.CreateLoad(lhs_type, at)), plan_.lanes);
       for (int v = 0; v < vectors; ++v) {
@@ -73,7 +78,7 @@ void ContractEmitter::emit_tile(llvm::Function& function, const TileShape& shape
     }
   });
 
-  for (int i = 0; i < shape.rows; ++i) {
+  for (int i = 0; i < rows; ++i) {
     Value row = out_row(i);
     for (int v = 0; v < vectors; ++v) store_columns(shape, shape.out, row, v, b_.CreateLoad(vector, sums[i][v]));
   }

@@ -215,6 +215,9 @@ TEST_CASE("compiled contractions of sliding windows equal the reference to the b
         check(sliding(images, is_gradient, bf16, bf16), target, random);
       }
     }
+    const Problem short_rows = sliding({2, 8, 3, 3, 1, 40}, false, f32, f32);
+    CHECK(plan_contract(short_rows.contract, target).tile_groups > 1);  // rows of several positions share a tile
+    check(short_rows, target, random);
     check(sliding({50, 15, 4, 2, 1, 3}, true, f32, f32), target,
           random);   // so many terms that sums go on block by block
     for (const Images& images : {Images{2, 73, 17, 2, 1, 12}, {1, 200, 16, 1, 2, 17}, {26, 37, 16, 1, 2, 17}}) {

@@ -1,5 +1,5 @@
-// The benchmark: one table of ratios, measured in one process. `bench [PATTERN] [--quick]` runs the rows whose name
-// contains PATTERN. Where a reference computes the same thing, their results are compared before their times.
+// The benchmark: one table of ratios, measured in one process. `bench [PATTERN] [--quick] [--cpu]` runs the rows whose
+// name contains PATTERN. Where a reference computes the same thing, their results are compared before their times.
 #include <fmt/format.h>
 #include <sheaf/sheaf.h>
 
@@ -48,7 +48,7 @@ void print_row(const Row& row, const Options& options) {
 }
 
 int usage() {
-  fmt::print(stderr, "bench [PATTERN] [--quick]: the rows whose name contains PATTERN\n");
+  fmt::print(stderr, "bench [PATTERN] [--quick] [--cpu]: the rows whose name contains PATTERN\n");
   return 2;
 }
 
@@ -60,6 +60,7 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--ten-ops") == 0) return run_ten_ops(), 0;
     if (std::strcmp(argv[i], "--quick") == 0) options.quick = true;
+    else if (std::strcmp(argv[i], "--cpu") == 0) options.cpu_time = true;
     else if (argv[i][0] == '-' || !pattern.empty()) return usage();
     else pattern = argv[i];
   }
@@ -68,6 +69,7 @@ int main(int argc, char** argv) {
 
   print_machine();
   if (options.quick) fmt::print("quick: smaller loops, fewer and shorter turns; no figures to quote\n\n");
+  if (options.cpu_time) fmt::print("cpu: processor time of all threads, those that wait included\n\n");
   fmt::print("| {:<46} | {:>9} | {:>9} | {:>5} | {:<26} | note |\n|---|--:|--:|--:|---|---|\n", "what", "Sheaf",
              "reference", "ratio", "reference is");
   for (const auto& rows : {loop_rows(), product_rows(), convolution_rows(), attention_rows(), overhead_rows()})

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <new>
 #include <stdexcept>
 #include <thread>
@@ -16,9 +17,12 @@
 namespace bench {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+// Of the wall, or of the processors under this process.
+double now(const Options& options) {
+  timespec t{};
+  clock_gettime(options.cpu_time ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &t);
+  return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
+}
 
 double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -29,16 +33,16 @@ double median(std::vector<double> values) {
 int repetitions(const Work& work, const Options& options) {
   work();  // compiles, and faults its memory in
   work();
-  const Clock::time_point start = Clock::now();
+  const double start = now(options);
   work();
-  return std::clamp(static_cast<int>(options.turn_seconds() / std::max(seconds_since(start), 1e-7)), 1, 100000);
+  return std::clamp(static_cast<int>(options.turn_seconds() / std::max(now(options) - start, 1e-7)), 1, 100000);
 }
 
-double turn(const Work& work, int count) {
+double turn(const Work& work, int count, const Options& options) {
   work();
-  const Clock::time_point start = Clock::now();
+  const double start = now(options);
   for (int i = 0; i < count; ++i) work();
-  return seconds_since(start) / count;
+  return (now(options) - start) / count;
 }
 
 // OpenBLAS's threads spin for 2^26 cycles after a call, and Sheaf should not be measured beside them.
@@ -49,7 +53,7 @@ void rest() { std::this_thread::sleep_for(std::chrono::milliseconds(25)); }
 double seconds_of(const Work& work, const Options& options) {
   const int count = repetitions(work, options);
   std::vector<double> turns;
-  for (int i = 0; i < options.rounds(); ++i) turns.push_back(turn(work, count));
+  for (int i = 0; i < options.rounds(); ++i) turns.push_back(turn(work, count, options));
   return median(turns);
 }
 
@@ -59,8 +63,8 @@ Result compare(const Work& ours, const Work& reference, const Options& options) 
   std::vector<double> a, b, ratios;
   for (int i = 0; i < options.rounds(); ++i) {
     rest();
-    a.push_back(turn(ours, our_count));
-    b.push_back(turn(reference, reference_count));
+    a.push_back(turn(ours, our_count, options));
+    b.push_back(turn(reference, reference_count, options));
     ratios.push_back(a.back() / b.back());
   }
   return {.ours = median(a), .reference = median(b), .ratio = median(ratios)};

@@ -15,6 +15,7 @@ namespace bench {
 
 struct Options {
   bool quick = false;  // smaller, fewer, shorter: whether it works, not how fast it is
+  bool cpu_time = false;  // of all threads, waiting ones too, instead of wall time: for one thread on a busy machine
   int rounds() const { return quick ? 3 : 9; }
   double turn_seconds() const { return quick ? 0.005 : 0.04; }  // a turn repeats its work until it lasts this long
 };

@@ -17,6 +17,10 @@ using namespace ir;
 
 namespace {
 
+// In a linear map it is the guard of a batched branch (passes/regions/guard.h), or the user's word: no cotangent goes
+// through it.
+bool is_stopped(const Eqn& e) { return e.op == &ops::stop_gradient; }
+
 class TransposeWalk {
  public:
   TransposeWalk(const FunctionRef& f, const Mask& linear)
@@ -88,6 +92,7 @@ class TransposeWalk {
   }
 
   Values rule(const Eqn& e, const Values& operands, const Values& cts) {
+    if (is_stopped(e)) return Values(e.num_in());
     SHEAF_CHECK(e.op->transpose, std::string(e.op->name) + " has no transpose rule");
     for (int k = 0; k < e.num_in(); ++k)
       SHEAF_CHECK(operands[k] || is_linear_in(linear_of(e), k),
@@ -156,7 +161,7 @@ bool is_linear(const FunctionRef& f, const Mask& linear) {
     }
     if (num_linear == 0) continue;
     for (Value v : e->outs()) depends[v] = true;
-    if (region_rules(e->op)) continue;
+    if (region_rules(e->op) || is_stopped(*e)) continue;
     if (!known_linear || (how.kind == Linear::Kind::separately && num_linear > 1)) return false;
   }
   return true;

@@ -82,6 +82,16 @@ TEST_CASE("too little memory is an error that names the line and the limit") {
       "1.0 MiB, largest hole 0 B\n");
 }
 
+TEST_CASE("SHEAF_DEBUG_NANS and SHEAF_DEBUG_INFS look into the results of the process") {
+  CHECK(said_with("SHEAF_DEBUG_NANS", "1") ==
+        "program.cpp:2: log: result 0 is NaN at []\n  program.cpp:2: log gives NaN at []\n"
+        "  operand 0: f32[] in [-1, -1]\n");
+  CHECK(said_with("SHEAF_DEBUG_INFS", "1") ==
+        "program.cpp:3: log: result 0 is infinity at []\n  program.cpp:3: log gives infinity at []\n"
+        "  operand 0: f32[] in [0, 0]\n");
+  CHECK(said_with("SHEAF_DEBUG_NANS", "0").empty());
+}
+
 TEST_CASE("an NVRTC that is not there names the place") {
   CHECK(said_with("SHEAF_LIBNVRTC", "/nowhere.so")
             .ends_with("no NVRTC; tried:\n  /nowhere.so: cannot open shared object file: No such file or directory\n"));
@@ -94,6 +104,8 @@ TEST_CASE("[environment] a program" * doctest::skip()) {
     const auto scaled = jit([](Array x) { return x * 2; }, {.name = "scaled"});
     const Array x = array(std::vector<float>(4 << 20, 3.0f), {}, {}, here);
     if (scaled(x, here)(0).item<float>() != 6) std::exit(1);
+    log(Operand(-1.0f, Loc{"program.cpp", 2}));
+    log(Operand(0.0f, Loc{"program.cpp", 3}));
   } catch (const Error& error) { std::fprintf(stderr, "%s\n", error.what()); }
   if (std::getenv("SHEAF_LIBNVRTC"))
     std::fprintf(stderr, "%s\n", std::string(codegen::Nvrtc::load().status().message()).c_str());

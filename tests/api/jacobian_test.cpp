@@ -79,6 +79,25 @@ TEST_CASE("what comes along in WithAux is not differentiated, and may be anythin
   CHECK(values(h.aux) == V{0, 1});
 }
 
+TEST_CASE("jvp, linearize, vjp and grad take WithAux too") {
+  const auto f = [](Array x, Array y) { return WithAux{x * y, std::pair{x + y, arange(2)}}; };
+  const Array x = array({1.0, 2.0}, f64), y = array({3.0, 4.0}, f64), one = ones({2}, f64);
+  const auto [value, tangent, along] = jvp(f, std::tuple{x, y}, std::tuple{one, 0 * one});
+  CHECK(values(value) == V{3, 8});
+  CHECK(values(tangent) == V{3, 4});
+  CHECK(values(along.first) == V{4, 6});
+  const auto [same_value, linear, also_along] = linearize(f, x, y);
+  CHECK(values(same_value) == V{3, 8});
+  CHECK(values(linear(one, one)) == V{4, 6});
+  CHECK(values(also_along.second) == V{0, 1});
+  const auto [again, pull, rest] = sheaf::vjp(f, x, y);
+  CHECK(values(std::get<1>(pull(one))) == V{1, 2});
+  CHECK(values(rest.first) == V{4, 6});
+  const auto [g, aux] = grad([](Array v) { return WithAux{sum(v * v), v > 1}; })(x);
+  CHECK(values(g) == V{2, 4});
+  CHECK(values(aux) == V{0, 1});
+}
+
 TEST_CASE("grad refuses integers, and with allow_int gives them zeros of their own type") {
   const auto f = [](Counted c, Array scale) { return sum(c.x * c.x) * scale + 0 * convert(sum(c.steps), f64); };
   const Counted c{array({1.0, 2.0}, f64), array({3, 4})};

@@ -3,8 +3,17 @@
 #pragma once
 
 #include "sheaf/call.h"
+#include "sheaf/ops.h"
 
 namespace sheaf {
+
+/// What a function returns so that its derivatives are those of `value` alone, and `aux` comes along:
+/// `return WithAux{y, steps};`
+template <class R, class A>
+struct WithAux {
+  R value;
+  A aux;
+};
 
 struct GradOptions {
   bool allow_int = false;  // integer and bool leaves have gradients of zeros, of their own type, instead of an error
@@ -36,7 +45,44 @@ struct ValueOf {
 template <class Aux>
 struct ValueOf<std::pair<Array, Aux>> {
   static constexpr bool ok = true;
-  using Rest = Aux;
+};
+template <class Aux>
+struct ValueOf<WithAux<Array, Aux>> {
+  static constexpr bool ok = true;
+};
+
+/// The part of a result that is differentiated; `both` things said of it, with what comes along if anything does.
+template <class R>
+struct Differentiated {
+  using Value = R;
+  static const R& of(const R& r) { return r; }
+  template <class First, class Second>
+  static std::pair<First, Second> both(First first, Second second, const R&) {
+    return {std::move(first), std::move(second)};
+  }
+  template <class J, class First, class Second>
+  static J with_aux(J j, const std::pair<First, Second>&) {
+    return j;
+  }
+  static std::vector<Array> zeros_of_aux(const R&) { return {}; }
+};
+template <class R, class A>
+struct Differentiated<WithAux<R, A>> {
+  using Value = R;
+  static const R& of(const WithAux<R, A>& r) { return r.value; }
+  template <class First, class Second>
+  static std::tuple<First, Second, A> both(First first, Second second, const WithAux<R, A>& r) {
+    return {std::move(first), std::move(second), r.aux};
+  }
+  template <class J, class First, class Second>
+  static WithAux<J, A> with_aux(J j, const std::tuple<First, Second, A>& both) {
+    return {std::move(j), std::get<2>(both)};
+  }
+  static std::vector<Array> zeros_of_aux(const WithAux<R, A>& r) {
+    std::vector<Array> leaves = tree_leaves(r.aux);
+    for (Array& x : leaves) x = zeros(x.shape(), x.dtype());
+    return leaves;
+  }
 };
 
 template <class F, int... N>
@@ -96,6 +142,7 @@ class OnlyGradBody : public GradBody<F, N...> {
   auto call_at(Loc loc, const A&... args) const {
     auto [value, grads] = this->both(loc, args...);
     if constexpr (std::same_as<decltype(value), Array>) return grads;
+    else if constexpr (requires { value.aux; }) return std::pair{std::move(grads), std::move(value.aux)};
     else return std::pair{std::move(grads), std::move(value.second)};
   }
 };
@@ -115,11 +162,11 @@ class LinearMap {
  public:
   LinearMap(Structure structure, std::shared_ptr<const LinearFunction> f)
       : structure_(std::move(structure)), f_(std::move(f)) {}
-  R operator()(const A&... tangents, Loc loc = Loc::current()) const {
+  typename Differentiated<R>::Value operator()(const A&... tangents, Loc loc = Loc::current()) const {
     Flat flat;
     (walk(tangents, flat), ...);
     const std::vector<Array> leaves = apply(*f_, flat.leaves.span(), loc);
-    return rebuild<R>(structure_, leaves);
+    return Differentiated<R>::of(rebuild<R>(structure_, leaves));
   }
 
  private:
@@ -131,11 +178,12 @@ class LinearMap {
 template <class R, class... A>
 class Pullback {
  public:
-  Pullback(std::tuple<A...> arguments, std::shared_ptr<const LinearFunction> f)
-      : arguments_(std::move(arguments)), f_(std::move(f)) {}
-  std::tuple<A...> operator()(const R& cotangent, Loc loc = Loc::current()) const {
+  Pullback(std::tuple<A...> arguments, std::vector<Array> rest, std::shared_ptr<const LinearFunction> f)
+      : arguments_(std::move(arguments)), rest_(std::move(rest)), f_(std::move(f)) {}
+  std::tuple<A...> operator()(const typename Differentiated<R>::Value& cotangent, Loc loc = Loc::current()) const {
     Flat flat;
     walk(cotangent, flat);
+    walk(rest_, flat);
     const std::vector<Array> leaves = apply(*f_, flat.leaves.span(), loc);
     std::tuple<A...> out = arguments_;
     Fill fill(leaves);
@@ -145,14 +193,15 @@ class Pullback {
 
  private:
   std::tuple<A...> arguments_;  // only their structure counts
+  std::vector<Array> rest_;     // the cotangents of what comes along: zeros
   std::shared_ptr<const LinearFunction> f_;
 };
 
 }  // namespace detail
 
 /// The gradient of a scalar function: grad(f)(args) is a tree like argument 0; grad<0, 2>(f) a tuple of two such. If f
-/// returns std::pair(value, aux), so does it: (gradient, aux). Throws ShapeError unless the value is a scalar,
-/// TypeError unless it and the arguments' leaves are floats; see GradOptions.
+/// returns std::pair(value, aux) or WithAux, it gives std::pair(gradient, aux). Throws ShapeError unless the value is a
+/// scalar, TypeError unless it and the arguments' leaves are floats; see GradOptions.
 template <int... N, class F>
 auto grad(F f, GradOptions options, Loc loc = Loc::current()) {
   if constexpr (sizeof...(N) == 0) return grad<0>(std::move(f), options, loc);
@@ -174,7 +223,8 @@ auto value_and_grad(F f, Loc loc = Loc::current()) {
   return value_and_grad<N...>(std::move(f), GradOptions{}, loc);
 }
 
-/// (f(primals), its derivative along the tangents). Primals and tangents: one argument, or std::tuple of all of them.
+/// (f(primals), its derivative along the tangents), and where f returns WithAux, what comes along. Primals and
+/// tangents: one argument, or std::tuple of all of them.
 template <class F, class P, class T>
 auto jvp(const F& f, const P& primals, const T& tangents, Loc loc = Loc::current()) {
   auto p = detail::as_tuple(primals);
@@ -195,8 +245,9 @@ auto jvp(const F& f, const P& primals, const T& tangents, Loc loc = Loc::current
               const std::vector<Array> leaves = detail::jvp(call, flat.leaves.span(), structure);
               const std::span all(leaves);
               const std::size_t n = structure.paths.size();
-              return std::pair<R, R>{detail::rebuild<R>(structure, all.first(n)),
-                                     detail::rebuild<R>(structure, all.subspan(n))};
+              using Part = detail::Differentiated<R>;
+              const R value = detail::rebuild<R>(structure, all.first(n));
+              return Part::both(Part::of(value), Part::of(detail::rebuild<R>(structure, all.subspan(n))), value);
             },
             stored);
       },
@@ -213,8 +264,9 @@ struct Linearize {
         [&]<class... A>(const A&... args) {
           using R = typename CallOf<F, A...>::Result;
           Linearization l = linearize(CallOf<F, A...>(f, loc, args...));
-          R value = rebuild<R>(l.structure, l.results);
-          return std::pair{std::move(value), LinearMap<R, A...>(std::move(l.structure), std::move(l.linear))};
+          const R value = rebuild<R>(l.structure, l.results);
+          using Part = Differentiated<R>;
+          return Part::both(Part::of(value), LinearMap<R, A...>(std::move(l.structure), std::move(l.linear)), value);
         },
         stored);
   }
@@ -228,8 +280,10 @@ struct ReverseHalves {
         [&]<class... A>(const A&... args) {
           using R = typename CallOf<F, A...>::Result;
           Linearization l = vjp(CallOf<F, A...>(f, loc, args...));
-          R value = rebuild<R>(l.structure, l.results);
-          return std::pair{std::move(value), Pullback<R, A...>(stored, std::move(l.linear))};
+          const R value = rebuild<R>(l.structure, l.results);
+          using Part = Differentiated<R>;
+          return Part::both(Part::of(value), Pullback<R, A...>(stored, Part::zeros_of_aux(value), std::move(l.linear)),
+                            value);
         },
         stored);
   }
@@ -238,11 +292,11 @@ struct ReverseHalves {
 }  // namespace detail
 
 /// linearize(f, primals...) = (f(primals...), the linear map tangents... -> tangent of the result), which keeps what it
-/// needs of f.
+/// needs of f; and where f returns WithAux, what comes along.
 inline constexpr detail::WithLine<detail::Linearize> linearize{};
 
 /// vjp(f, primals...) = (f(primals...), the pullback: cotangent of the result -> std::tuple of cotangents of the
-/// primals).
+/// primals); and where f returns WithAux, what comes along.
 inline constexpr detail::WithLine<detail::ReverseHalves> vjp{};
 
 }  // namespace sheaf

@@ -9,14 +9,6 @@
 
 namespace sheaf {
 
-/// What a function returns so that jacfwd, jacrev and hessian differentiate `value` alone, and `aux` comes along:
-/// `return WithAux{y, steps};`
-template <class R, class A>
-struct WithAux {
-  R value;
-  A aux;
-};
-
 namespace detail {
 
 /// Throws TypeError unless the leaves are floats.
@@ -58,26 +50,6 @@ T unit_tree(const T& tree, std::size_t i, const Array& x) {
       },
       tree);
 }
-
-/// The part of a result that is differentiated.
-template <class R>
-struct Differentiated {
-  using Value = R;
-  static const R& of(const R& r) { return r; }
-  template <class J>
-  static J with_aux(J j, const R&) {
-    return j;
-  }
-};
-template <class R, class A>
-struct Differentiated<WithAux<R, A>> {
-  using Value = R;
-  static const R& of(const WithAux<R, A>& r) { return r.value; }
-  template <class J>
-  static WithAux<J, A> with_aux(J j, const WithAux<R, A>& r) {
-    return {std::move(j), r.aux};
-  }
-};
 
 /// blocks[k][i]: the derivatives of leaf k of y in leaf i of x.
 template <class Y, class X>
@@ -132,14 +104,14 @@ class JacfwdBody {
     check_floats("jacfwd", "argument", leaves, loc);
     const R result = f(x);
     const auto& y = Part::of(result);
-    const auto along = [&](X t) { return Part::of(sheaf::jvp(f, std::tuple<X>(x), std::tuple<X>(t), loc).second); };
+    const auto along = [&](X t) { return std::get<1>(sheaf::jvp(f, std::tuple<X>(x), std::tuple<X>(t), loc)); };
     std::vector<std::vector<Array>> blocks(tree_leaves(y).size());
     for (std::size_t i = 0; i < leaves.size(); ++i) {
       const auto units = unit_tree(x, i, unit_arrays(leaves[i]));
       const std::vector<Array> columns = tree_leaves(sheaf::vmap(along, {}, loc)(units));
       for (std::size_t k = 0; k < columns.size(); ++k) blocks[k].push_back(as_columns(columns[k], leaves[i]));
     }
-    return Part::with_aux(from_blocks(y, x, blocks), result);
+    return Part::with_aux(from_blocks(y, x, blocks), Part::both(y, none, result));
   }
 
   F f_;
@@ -166,17 +138,17 @@ class JacrevBody {
     const X& x = std::get<N>(args);
     check_floats("jacrev", "argument", tree_leaves(x), loc);
     const auto linear = sheaf::vjp(f, x, loc);
-    const R& result = linear.first;
-    const std::vector<Array> leaves = tree_leaves(Part::of(result));  // the first of the result's own
+    const auto& y = std::get<0>(linear);
+    const std::vector<Array> leaves = tree_leaves(y);
     check_floats("jacrev", "result", leaves, loc);
-    const auto back = [&](R ct) { return std::get<0>(linear.second(ct, loc)); };
+    const auto back = [&](typename Part::Value ct) { return std::get<0>(std::get<1>(linear)(ct, loc)); };
     std::vector<std::vector<Array>> blocks;
     for (std::size_t k = 0; k < leaves.size(); ++k) {
-      std::vector<Array> row = tree_leaves(sheaf::vmap(back, {}, loc)(unit_tree(result, k, unit_arrays(leaves[k]))));
+      std::vector<Array> row = tree_leaves(sheaf::vmap(back, {}, loc)(unit_tree(y, k, unit_arrays(leaves[k]))));
       for (Array& d : row) d = as_rows(d, leaves[k]);
       blocks.push_back(std::move(row));
     }
-    return Part::with_aux(from_blocks(Part::of(result), x, blocks), result);
+    return Part::with_aux(from_blocks(y, x, blocks), linear);
   }
 
   F f_;

@@ -27,7 +27,7 @@ std::string said(F f) {
   return "nothing was thrown";
 }
 
-const Layer kLayer{array({2.0, 3.0}, f64), full({}, 5, f64)};
+Layer layer() { return {array({2.0, 3.0}, f64), full({}, 5, f64)}; }
 
 }  // namespace
 
@@ -43,21 +43,21 @@ TEST_CASE("of a tree in a tree there is one row per leaf of the result, like the
     CHECK(values(j.row("[1].b").W) == V{0, 0});
     CHECK(values(j.row("[1].b").b) == V{10});
   };
-  check(jacfwd(f)(kLayer));
-  check(jacrev(f)(kLayer));
-  check(jit(jacrev(f))(kLayer));
-  CHECK(said<TypeError>([&] { jacrev(f)(kLayer).row(".W"); }) ==
+  check(jacfwd(f)(layer()));
+  check(jacrev(f)(layer()));
+  check(jit(jacrev(f))(layer()));
+  CHECK(said<TypeError>([&] { jacrev(f)(layer()).row(".W"); }) ==
         "HERE: Jacobian: the result has no leaf \".W\"; it has [0], [1].W, [1].b");
 }
 
 TEST_CASE("the Hessian of a scalar in a tree is a row per leaf; vmap batches its leaves") {
   const auto f = [](Layer l) { return sum(l.W * l.W) * l.b; };
-  const Jacobian<Layer> h = hessian(f)(kLayer);
+  const Jacobian<Layer> h = hessian(f)(layer());
   CHECK(values(h.row(".W").W) == V{10, 0, 0, 10});
   CHECK(values(h.row(".W").b) == V{4, 6});
   CHECK(values(h.row(".b").W) == V{4, 6});
   CHECK(values(h.row(".b").b) == V{0});
-  const Layer two{stack({kLayer.W, 2 * kLayer.W}), stack({kLayer.b, kLayer.b})};
+  const Layer two{stack({layer().W, 2 * layer().W}), stack({layer().b, layer().b})};
   CHECK(values(vmap(hessian(f))(two).row(".b").W) == V{4, 6, 8, 12});
   const auto second = hessian<1>([](Array a, Array x) { return a * sum(x * x * x); })(2.0, array({1.0, 2.0}, f64));
   CHECK(values(second) == V{12, 0, 0, 24});

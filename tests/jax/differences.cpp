@@ -125,6 +125,7 @@ constexpr Tolerance kTolerances[] = {
     {"logistic", "value", 8, 0},             // JAX rounds each step of it in bf16
     {"scatter", "jvp vjp", 4, 1},            // JAX's shares of tied updates do not add up to 1
     {"cumulative", "jvp vjp", 16, 1},        // sums of terms that cancel
+    {"attention", "value jvp vjp vmap", 16, 1},  // likewise
     {"lgamma digamma", "value jvp vjp vmap", 16, 1},  // zeros at inconvenient places
 };
 

@@ -88,12 +88,13 @@ void check_rows(const std::string& family, std::initializer_list<Run> runs) {
 }
 
 constexpr const char* kFamilies[] = {"unary",      "binary",   "ternary",  "conversions", "shaping",
-                                     "reductions", "products", "indexing", "windows"};
+                                     "reductions", "products", "indexing", "windows",     "attention"};
 
-// Ops that have no rows: programs rather than functions of arrays, what JAX has no op for, and collectives, which
-// linalg_test.cpp compares as functions of a batch.
+// Ops that have no rows: programs rather than functions of arrays, what JAX has no op for, derivatives, which the rows
+// of attention hold, and collectives, which linalg_test.cpp compares as functions of a batch.
 bool is_without_rows(const OpDef& op) {
-  return op.infer || op.no_jvp == Absent::plan_only || op.over || &op == &ops::constant;
+  const bool is_derivative = &op == &ops::attention_tangent || &op == &ops::attention_backward;
+  return op.infer || op.no_jvp == Absent::plan_only || op.over || &op == &ops::constant || is_derivative;
 }
 
 }  // namespace

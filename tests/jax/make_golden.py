@@ -15,6 +15,7 @@ import jax
 jax.config.update("jax_enable_x64", True)
 
 import api
+import attention
 import elementwise
 import linalg
 import tensors
@@ -31,6 +32,7 @@ FAMILIES = [
     tensors.products,
     tensors.indexing,
     windows.windows,
+    attention.attention,
     api.promotion,
     api.draws,
     api.functions,

@@ -228,6 +228,14 @@ bool is_pointwise(const Eqn& e) {
   return std::all_of(slides.begin(), slides.end(), [](const Slide& s) { return s.is_identity(); });
 }
 
+// A kernel of its own for each channel, or for each image.
+bool is_each_alone(const Eqn& e) {
+  const Conv& a = e.attrs<Conv>();
+  const std::int64_t parts = a.groups * a.batch_groups;
+  if (parts == 1 || e.out().dims()[a.out_feature[0]] != parts) return false;
+  return e.in(0).dims()[a.groups > 1 ? a.lhs_feature[0] : a.lhs_batch[0]] == parts;
+}
+
 // Windows of one element, where outputs do not lie innermost: the kernel times each image gives the result in its
 // order.
 Labelled pointwise(const Eqn& e, const Values& operands, const Labels& wanted) {
@@ -248,6 +256,14 @@ Labelled pointwise(const Eqn& e, const Values& operands, const Labels& wanted) {
 Values expand_conv(Builder& b, const Eqn& e, const Values& operands) {
   if (is_spread(e)) return {expand_spread(b, e, operands[0], operands[1])};
   const Conv& a = e.attrs<Conv>();
+  // What windows meet is read many times over, and widened once.
+  const DType wide = accumulator(e.in(0).dtype());
+  if (is_float(wide) && wide != e.in(0).dtype() && !is_pointwise(e) && !is_each_alone(e)) {
+    Conv attrs = a;
+    attrs.dtype = size_bytes(e.out().dtype()) > size_bytes(wide) ? e.out().dtype() : DType::token;
+    const Value sum = b.emit(conv, {convert_to(operands[0], wide), convert_to(operands[1], wide)}, std::move(attrs));
+    return {convert_to(sum, e.out().dtype())};
+  }
   const Labels wanted = result_labels(e), paired = filtered(wanted, is_paired), outputs = filtered(wanted, is_output);
   Labels places = filtered(wanted, is_place);
   const bool outputs_last = outputs.empty() || places.empty() || wanted.back() == outputs.back();

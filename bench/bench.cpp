@@ -55,6 +55,7 @@ int usage() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  start_with_best_openblas(argv);
   Options options;
   std::string pattern;
   for (int i = 1; i < argc; ++i) {

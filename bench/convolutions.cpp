@@ -72,7 +72,7 @@ Result convolution(const ConvShape& s, ConvPass pass, const Options& options) {
 // "conv 3 x 3, 64 to 128, 28 x 28, batch 8, stride 2"
 std::string name_of(const ConvShape& s) {
   std::string name = fmt::format("conv {0} x {0}, ", s.size);
-  if (s.groups == s.in) name += fmt::format("{} each alone", s.in);
+  if (s.groups > 1 && s.groups == s.in) name += fmt::format("{} each alone", s.in);
   else if (s.in == s.out) name += fmt::format("{}", s.in);
   else name += fmt::format("{} to {}", s.in, s.out);
   name += fmt::format(", {0} x {0}, batch {1}", s.extent, s.batch);

@@ -1,11 +1,13 @@
 // Loading OpenBLAS. It picks its kernels when it is loaded, from the environment first and from a table of CPUs it
 // knows only then; an unknown CPU gets SSE3 kernels. So the environment is set first to the best that this CPU can run,
-// or the comparison would be with another machine's kernels.
+// or the comparison would be with another machine's kernels. Sheaf links it for LAPACK, so it is loaded before main.
 #include "openblas.h"
 
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <cstdlib>
+#include <cstring>
 
 #include "team.h"
 
@@ -17,18 +19,15 @@ F symbol(void* library, const char* name) {
   return reinterpret_cast<F>(dlsym(library, name));
 }
 
-void choose_kernels() {
-  unsetenv("OPENBLAS_L2_SIZE");
-  unsetenv("OPENBLAS_CORETYPE");
+const char* best_kernels() {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
-    setenv("OPENBLAS_CORETYPE", "SkylakeX", 1);
-  else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) setenv("OPENBLAS_CORETYPE", "Haswell", 1);
+  if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) return "SkylakeX";
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return "Haswell";
 #endif
+  return nullptr;
 }
 
 OpenBlas* load() {
-  choose_kernels();
   void* library = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
   if (!library) library = dlopen("libopenblas.so", RTLD_NOW | RTLD_LOCAL);
   if (!library) return nullptr;
@@ -47,6 +46,15 @@ void OpenBlas::multiply(bool transpose_x, bool transpose_y, int m, int n, int k,
   constexpr int row_major = 101, plain = 111, transposed = 112;
   sgemm(row_major, transpose_x ? transposed : plain, transpose_y ? transposed : plain, m, n, k, 1, x,
         transpose_x ? m : k, y, transpose_y ? k : n, 0, out, n);
+}
+
+void start_with_best_openblas(char** argv) {
+  const char* best = best_kernels();
+  const char* chosen = getenv("OPENBLAS_CORETYPE");
+  if (!best || (chosen && std::strcmp(chosen, best) == 0)) return;
+  unsetenv("OPENBLAS_L2_SIZE");
+  setenv("OPENBLAS_CORETYPE", best, 1);
+  execv("/proc/self/exe", argv);  // returns only where that fails: then with the kernels there are
 }
 
 const OpenBlas* openblas() {

@@ -20,4 +20,7 @@ struct OpenBlas {
 /// Null: not installed.
 const OpenBlas* openblas();
 
+/// Starts the program again, once, with the environment in which OpenBLAS picks the best kernels for this CPU.
+void start_with_best_openblas(char** argv);
+
 }  // namespace bench

@@ -178,6 +178,18 @@ TEST_CASE("machine code cannot be transformed") {
         "its own");
 }
 
+TEST_CASE("every transform of a compiled program says what to call instead, and none is needed for concrete arrays") {
+  const auto compiled = jit([](Array x) { return x * x; }, {.name = "square"}).trace(abstract({})).lower().compile();
+  const Array x = ones({2}), one = ones({});
+  const std::string why = "machine code cannot be traced";
+  CHECK(has(said<TypeError>([&] { vmap(compiled)(x); }), why));
+  CHECK(has(said<TypeError>([&] { jit(compiled)(one); }), why));
+  CHECK(has(said<TypeError>([&] { jvp(compiled, one, one); }), why));
+  CHECK(has(said<TypeError>([&] { sheaf::vjp(compiled, one); }), why));
+  CHECK(has(said<TypeError>([&] { checkpoint(compiled)(one); }), why));
+  CHECK(values(jit([&](Array y) { return y + compiled(3.0f); })(one)) == V{10});
+}
+
 TEST_CASE("the kernels of a compiled program are shown as loops, LLVM and assembly") {
   const auto compiled = jit([](Array x) { return x * x + 1.0f; }).trace(abstract({512})).lower().compile();
   const std::vector<aot::Kernel> kernels = compiled.kernels();

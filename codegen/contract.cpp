@@ -338,7 +338,9 @@ void plan_sliding(ContractPlan& p, const CpuTarget& target, const Dims& unmerged
   if (continues) p.unit_batches = std::max<std::int64_t>(1, all_rows / std::max<std::int64_t>(1, p.rows));
   const Tile tile = choose_sliding_tile(p, target, continues, rows_dims);
   group_rows(p, tile.groups, rows_dims);
-  p.is_direct = p.has_columns_first = true;
+  p.is_direct = true;
+  // What fits into L2 whole meets each position once; otherwise each column of it meets all positions.
+  p.has_columns_first = p.terms * p.columns * bytes > kPanelBytes;
   p.tile_rows = tile.rows;
   p.tile_vectors = tile.vectors;
 

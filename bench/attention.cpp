@@ -11,21 +11,19 @@ namespace {
 
 using namespace sheaf;
 
-constexpr std::int64_t length = 1024, heads = 8, width = 64;
-
 Array composed(Array q, Array k, Array v) {
-  Array scores = einsum("tnh,snh->nts", q, k) / std::sqrt(static_cast<double>(width));
-  const Array row = expand_dims(arange(length), {1}), column = expand_dims(arange(length), {0});
-  return einsum("nts,snh->tnh", softmax(where(column <= row, scores, -1e9)), v);
+  const Array scores = einsum("...tnh,...snh->...nts", q, k) / std::sqrt(static_cast<double>(q.shape(-1)));
+  const Array row = expand_dims(arange(q.shape(-3)), {1}), column = expand_dims(arange(k.shape(-3)), {0});
+  return einsum("...nts,...snh->...tnh", softmax(where(column <= row, scores, -1e9)), v);
 }
 
 Array as_one_op(Array q, Array k, Array v) { return dot_product_attention(q, k, v, {.causal = true}); }
 
 using Attention = Array (*)(Array, Array, Array);
 
+// `products`: of queries and keys, with as many multiply-adds as scores times features each.
 template <class F>
-Result against_composed(F step_of, double products, const Options& options) {
-  const Shape shape{length, heads, width};
+Result against_composed(F step_of, const Shape& shape, double products, const Options& options) {
   const Array q = random::normal(random::key(1), shape), k = random::normal(random::key(2), shape),
               v = random::normal(random::key(3), shape);
   const auto ours = step_of(as_one_op), reference = step_of(composed);
@@ -34,18 +32,18 @@ Result against_composed(F step_of, double products, const Options& options) {
   std::copy(values.begin(), values.end(), wanted.data());
   check_agreement(ours(q, k, v), wanted, 1e-5);
   Result r = compare([&] { ours(q, k, v).wait(); }, [&] { reference(q, k, v).wait(); }, options);
-  const double flops = products * 2 * static_cast<double>(heads * length * length * width);
+  const double flops = products * 2 * static_cast<double>(q.size()) * static_cast<double>(q.shape(-3));
   r.note = fmt::format("{:.0f} GF/s, as if nothing were masked", flops / r.ours * 1e-9);
   return r;
 }
 
-Result forward(const Options& options) {
-  return against_composed([](Attention f) { return jit([f](Array q, Array k, Array v) { return f(q, k, v); }); }, 2,
-                          options);
+Result forward(const Shape& shape, const Options& options) {
+  const auto step_of = [](Attention f) { return jit([f](Array q, Array k, Array v) { return f(q, k, v); }); };
+  return against_composed(step_of, shape, 2, options);
 }
 
 // The gradients of query, key and value, added so that they are one result.
-Result gradient(const Options& options) {
+Result gradient(const Shape& shape, const Options& options) {
   const auto step_of = [](Attention f) {
     return jit([f](Array q, Array k, Array v) {
       const auto loss = [f](Array x, Array y, Array z) { return sum(square(f(x, y, z))); };
@@ -53,14 +51,19 @@ Result gradient(const Options& options) {
       return std::get<0>(g) + std::get<1>(g) + std::get<2>(g);
     });
   };
-  return against_composed(step_of, 6, options);
+  return against_composed(step_of, shape, 6, options);
 }
 
 }  // namespace
 
 std::vector<Row> attention_rows() {
-  const std::string what = fmt::format("causal attention, {} x {}, {} heads of {}", length, length, heads, width);
-  return {{what, "composed of ops", forward}, {"gradient of that attention", "composed of ops", gradient}};
+  std::vector<Row> rows;
+  for (const Shape& shape : {Shape{1024, 8, 64}, Shape{8, 256, 12, 64}, Shape{16, 64, 4, 16}}) {
+    const std::string what = fmt::format("causal attention, {} f32", to_string(shape));
+    rows.push_back({what, "composed of ops", [shape](const Options& o) { return forward(shape, o); }});
+    rows.push_back({what + ", gradient", "composed of ops", [shape](const Options& o) { return gradient(shape, o); }});
+  }
+  return rows;
 }
 
 }  // namespace bench

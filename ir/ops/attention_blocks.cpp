@@ -7,9 +7,8 @@
 namespace sheaf::ir::ops {
 namespace {
 
-constexpr std::int64_t kColumns = 256;       // products of this length run at full speed
-constexpr std::int64_t kScoreBytes = 2 << 20;  // of one block of all heads
-constexpr std::int64_t kFewestRows = 64, kMostRows = 1024;
+constexpr std::int64_t kBlock = 256;        // rows and columns: products of this length run at full speed
+constexpr std::int64_t kWindowBlock = 128;  // a window leaves out more blocks of short ones
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
@@ -65,16 +64,13 @@ Value start_of(Value stack, const Values& at, DimList& dims) {
 
 }  // namespace
 
-AttentionGrid AttentionGrid::cached(const Eqn& e) {
+AttentionGrid AttentionGrid::of(const Eqn& e) {
   const AttentionSizes n(e);
   const Attention& a = e.attrs<Attention>();
+  const std::int64_t most = a.before >= 0 || a.after >= 0 ? kWindowBlock : kBlock;
   AttentionGrid grid{};
-  std::tie(grid.columns, grid.column_blocks) = cut(n.keys, kColumns);
-  std::int64_t bytes = size_bytes(accumulator(e.in(0).dtype())) * std::max<std::int64_t>(grid.columns, 1);
-  for (const std::int64_t d : n.batch) bytes *= std::max<std::int64_t>(d, 1);
-  bytes *= std::max<std::int64_t>(n.heads(), 1);
-  const std::int64_t most = a.before >= 0 || a.after >= 0 ? kColumns : kMostRows;
-  std::tie(grid.rows, grid.row_blocks) = cut(n.queries, std::clamp(kScoreBytes / bytes, kFewestRows, most));
+  std::tie(grid.rows, grid.row_blocks) = cut(n.queries, most);
+  std::tie(grid.columns, grid.column_blocks) = cut(n.keys, most);
   return grid;
 }
 

@@ -11,9 +11,8 @@ struct AttentionGrid {
   std::int64_t rows, row_blocks, columns, column_blocks;
 
   static AttentionGrid whole(const AttentionSizes& n) { return {n.queries, 1, n.keys, 1}; }
-  /// The scores of one block, of all heads, stay in L2, and blocks of a window are short enough to leave many out. How
-  /// keys are cut, and so every sum over them, depends on neither the batch nor the heads.
-  static AttentionGrid cached(const Eqn& e);
+  /// By the numbers of queries and keys alone, so that no sum depends on the batch or the heads beside it.
+  static AttentionGrid of(const Eqn& e);
 };
 
 /// A place in the grid: i32[1] each; null: the only one.

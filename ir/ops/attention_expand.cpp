@@ -1,5 +1,6 @@
-// Attention and its derivatives as one loop over the blocks in which some query meets some key. Invariant: what a loop
-// carries is as large as its results, and a step holds the scores of one block.
+// Attention and its derivatives as one loop over the blocks in which some query meets some key, and around it one over
+// parts of a large batch. Invariant: what a loop carries is as large as its results, and a step holds the scores of one
+// block.
 #include <functional>
 #include <limits>
 
@@ -115,11 +116,61 @@ Values attend(const BlockedAttention& blocks, const Values& stacks, const Values
   return {with_block(carried[0], top, row), with_block(carried[1], total, row), with_block(carried[2], mean, row)};
 }
 
+// Of the scores of one block, of all heads: about what stays in cache, and what is work enough to share among threads.
+constexpr std::int64_t kCachedBytes = 2 << 20, kWorthBytes = 512 << 10;
+
+// In how many parts the first batch dim is best taken, one after the other: many if all are too large for the cache.
+std::int64_t parts_of(const Eqn& e) {
+  const AttentionSizes n(e);
+  const AttentionRoles roles(e.attrs<Attention>());
+  if (n.batch.empty() || n.batch[0] < 2) return 1;
+  // The cotangent of a bias of all is a sum over parts, which must not round in between.
+  if (e.op == &attention_backward && e.num_out() > 3 && e.in(roles.bias).dims()[0] == 1) return 1;
+  const AttentionGrid grid = AttentionGrid::of(e);
+  std::int64_t bytes = size_bytes(accumulator(e.in(0).dtype())) * n.heads() * grid.rows * grid.columns;
+  for (std::size_t d = 1; d < n.batch.size(); ++d) bytes *= n.batch[d];
+  if (n.batch[0] * bytes <= kCachedBytes) return 1;
+  std::int64_t parts = n.batch[0];
+  while (parts > 1 && (n.batch[0] % parts != 0 || n.batch[0] / parts * bytes < kWorthBytes)) --parts;
+  return parts;
+}
+
+Shape without_first(const Shape& dims) { return {dims.begin() + 1, dims.end()}; }
+
+// The same op on each part. A part of one has no such dim.
+Values by_parts(Builder& b, const Eqn& e, const Values& operands, std::int64_t parts) {
+  const std::int64_t all = e.in(0).dims()[0], size = all / parts;
+  Builder body("part");
+  body.set_loc(b.loc(), b.how());
+  Values args(operands.size()), consts, rows;
+  for (std::size_t k = 0; k < operands.size(); ++k) {  // a bias or mask of all
+    const Value x = operands[k];
+    if (x.dims()[0] == all) continue;
+    consts.push_back(x);
+    args[k] = body.param(x.type());
+    if (size == 1) args[k] = reshape_to(args[k], without_first(x.dims()));
+  }
+  for (std::size_t k = 0; k < operands.size(); ++k) {
+    const Value x = operands[k];
+    if (x.dims()[0] != all) continue;
+    rows.push_back(size == 1 ? x : reshape_to(x, concat({parts, size}, without_first(x.dims()))));
+    args[k] = body.param(Type(x.dtype(), without_first(rows.back().dims())));
+  }
+  const FunctionRef part = body.finish(body.emit_all(e.op, args, e.attributes));
+  const Scan attrs{.consts = static_cast<int>(consts.size()), .carry = 0, .length = parts};
+  Values in = consts;
+  in.insert(in.end(), rows.begin(), rows.end());
+  Values out = b.emit_all(&scan, std::move(in), std::make_shared<const Scan>(attrs), {part});
+  for (int j = 0; j < e.num_out(); ++j) out[j] = reshape_to(out[j], e.out(j).dims());
+  return out;
+}
+
 }  // namespace
 
 // Online softmax: Milakov and Gimelshein, arXiv:1805.02867.
 Values expand_attention(Builder& b, const Eqn& e, const Values& operands) {
-  const BlockedAttention blocks(e, operands, AttentionGrid::cached(e));
+  if (const std::int64_t parts = parts_of(e); parts > 1) return by_parts(b, e, operands, parts);
+  const BlockedAttention blocks(e, operands, AttentionGrid::of(e));
   const Type sums = blocks.sums_type(), rows = blocks.rows_type();
   const Values stacks{blocks.query(), blocks.key(), blocks.value(), blocks.bias(), blocks.mask()};
   const Values start{b.full(sums, -kInfinity), b.zeros(sums), b.zeros(rows)};
@@ -134,7 +185,8 @@ Values expand_attention(Builder& b, const Eqn& e, const Values& operands) {
 }
 
 Values expand_attention_tangent(Builder& b, const Eqn& e, const Values& operands) {
-  const BlockedAttention blocks(e, operands, AttentionGrid::cached(e));
+  if (const std::int64_t parts = parts_of(e); parts > 1) return by_parts(b, e, operands, parts);
+  const BlockedAttention blocks(e, operands, AttentionGrid::of(e));
   Values stacks = stacks_of(blocks);
   stacks.insert(stacks.end(), {blocks.scaled(blocks.linear(0)), blocks.stack_columns(blocks.linear(1)),
                                blocks.stack_columns(blocks.linear(2))});
@@ -154,7 +206,8 @@ Values expand_attention_tangent(Builder& b, const Eqn& e, const Values& operands
 }
 
 Values expand_attention_backward(Builder& b, const Eqn& e, const Values& operands) {
-  const BlockedAttention blocks(e, operands, AttentionGrid::cached(e));
+  if (const std::int64_t parts = parts_of(e); parts > 1) return by_parts(b, e, operands, parts);
+  const BlockedAttention blocks(e, operands, AttentionGrid::of(e));
   const Attention& a = e.attrs<Attention>();
   Values stacks = stacks_of(blocks);
   stacks.push_back(blocks.stack_rows(blocks.linear(0)));

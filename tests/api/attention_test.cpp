@@ -277,6 +277,23 @@ TEST_CASE("attention inside jit gives the bits it gives outside") {
   CHECK(values(jit(f)(q, k, v)) == values(f(q, k, v)));
 }
 
+TEST_CASE("the bits of attention and its gradient do not depend on the batch and the heads beside") {
+  const auto [q, k, v] = operands({3, 300, 16, 8}, {3, 270, 16, 8}, f32);
+  const auto f = [](Array x, Array y, Array z) {
+    return value_and_grad<0, 1, 2>([](Array a, Array b, Array c) {
+             return sum(square(dot_product_attention(a, b, c, {.causal = true})));
+           })(x, y, z)
+        .second;
+  };
+  const auto all = f(q, k, v);
+  const auto one = [](const Array& x) { return x(1, slice(), slice(5, 6)); };
+  const auto alone = f(one(q), one(k), one(v));
+  CHECK(values(one(dot_product_attention(q, k, v))) == values(dot_product_attention(one(q), one(k), one(v))));
+  CHECK(values(one(std::get<0>(all))) == values(std::get<0>(alone)));
+  CHECK(values(one(std::get<1>(all))) == values(std::get<1>(alone)));
+  CHECK(values(one(std::get<2>(all))) == values(std::get<2>(alone)));
+}
+
 TEST_CASE("attention takes integers as f32, and promotes as other functions do") {
   const Array q = ones({2, 1, 2}, i32);
   CHECK(dot_product_attention(q, q, q).dtype() == f32);

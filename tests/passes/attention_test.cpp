@@ -31,11 +31,12 @@ std::int64_t count_of(const Function& f, Op op) {
   return n;
 }
 
-/// How many steps the only loop has; 0: none.
+/// Of all loops, an inner one's for each step of the outer; 0: there are none.
 std::int64_t steps_of(const Function& f) {
+  std::int64_t n = 0;
   for (const Eqn* e : f.eqns())
-    if (e->op == &ops::scan) return e->attrs<ops::Scan>().length;
-  return 0;
+    if (e->op == &ops::scan) n += e->attrs<ops::Scan>().length * std::max<std::int64_t>(steps_of(*e->regions[0]), 1);
+  return n;
 }
 
 void check_blocks(const std::string& sample, std::int64_t steps) {
@@ -63,31 +64,52 @@ std::int64_t arena_bytes(const FunctionRef& f) { return codegen::lower(passes::r
 
 TEST_CASE("blocks of queries and keys give what the definition does, with ragged ends padded and masked") {
   check_blocks("attention f64[40, 2, 3], f64[300, 2, 3], f64[300, 2, 2] {scale=0.5}", 2);
-  check_blocks("attention f64[2, 130, 8, 2], f64[2, 270, 4, 2], f64[2, 270, 4, 2] {scale=0.5}", 4);
-  check_blocks("attention f64[1030, 1, 1], f64[5, 1, 1], f64[5, 1, 1]", 2);
+  check_blocks("attention f64[130, 32, 1], f64[270, 16, 1], f64[270, 16, 1] {scale=0.5}", 2);
+  check_blocks("attention f64[1030, 1, 1], f64[5, 1, 1], f64[5, 1, 1]", 5);
   check_blocks("attention f64[40, 1, 2], f64[30, 1, 2], f64[30, 1, 2]", 0);
 }
 
 TEST_CASE("blocks that causality or a window masks as a whole are not visited") {
-  check_blocks("attention f64[300, 16, 1], f64[300, 16, 1], f64[300, 16, 1] {after=0}", 5);
-  check_blocks("attention f64[300, 16, 1], f64[600, 16, 1], f64[600, 16, 1] {before=10, after=10}", 5);
-  check_blocks("attention f64[300, 16, 1], f64[600, 16, 1], f64[600, 16, 1]", 12);
+  check_blocks("attention f64[300, 2, 1], f64[300, 2, 1], f64[300, 2, 1] {after=0}", 6);
+  check_blocks("attention f64[300, 2, 1], f64[600, 2, 1], f64[600, 2, 1] {before=10, after=10}", 5);
+  check_blocks("attention f64[300, 2, 1], f64[600, 2, 1], f64[600, 2, 1] {before=1000}", 15);
 }
 
 TEST_CASE("a bias and a mask are cut where they have more than one element") {
-  const std::string operands = "attention f64[2, 70, 16, 1], f64[2, 300, 8, 1], f64[2, 300, 8, 1], ";
-  for (const char* dims : {"[2, 16, 70, 300]", "[1, 16, 1, 300]", "[2, 1, 70, 1]", "[1, 1, 1, 1]", "[1, 1, 70, 300]"})
-    check_blocks(operands + "f64" + dims + ", bool" + dims + " {scale=0.5, bias=true, mask=true, after=250}", 4);
+  const std::string operands = "attention f64[2, 140, 4, 1], f64[2, 300, 2, 1], f64[2, 300, 2, 1], ";
+  for (const char* dims : {"[2, 4, 140, 300]", "[1, 4, 1, 300]", "[2, 1, 140, 1]", "[1, 1, 1, 1]", "[1, 1, 140, 300]"})
+    check_blocks(operands + "f64" + dims + ", bool" + dims + " {scale=0.5, bias=true, mask=true, after=100}", 5);
+}
+
+TEST_CASE("a large batch is taken in parts, one after the other") {
+  check_blocks("attention f64[6, 40, 16, 1], f64[6, 300, 16, 1], f64[6, 300, 16, 1]", 6 * 2);
+  check_blocks("attention f64[2, 2, 130, 16, 1], f64[2, 2, 40, 16, 1], f64[2, 2, 40, 16, 1]", 2);
+  check_blocks("attention f64[8, 130, 4, 1], f64[8, 100, 4, 1], f64[8, 100, 4, 1], f64[1, 4, 130, 100] {bias=true}", 4);
+  const std::string operands = "attention f64[3, 130, 16, 1], f64[3, 200, 8, 1], f64[3, 200, 8, 1], ";
+  for (const char* dims : {"[3, 1, 130, 200]", "[1, 16, 130, 1]"})
+    check_blocks(operands + "f64" + dims + ", bool" + dims + " {scale=0.5, bias=true, mask=true}", 3);
+  // Of so many small ones no part would be worth a step.
+  check_blocks("attention f64[4099, 2, 1, 1], f64[4099, 65, 1, 1], f64[4099, 65, 1, 1]", 0);
 }
 
 TEST_CASE("the derivatives' blocks give what their definitions do") {
   const std::string primals =
-      "f64[70, 32, 1], f64[300, 16, 1], f64[300, 16, 2], f64[1, 70, 300], bool[32, 1, 300], f64[32, 70], ";
-  const std::string options = " {scale=0.25, after=200, bias=true, mask=true, derives_bias=true}";
+      "f64[140, 4, 1], f64[300, 2, 1], f64[300, 2, 2], f64[1, 140, 300], bool[4, 1, 300], f64[4, 140], ";
+  const std::string options = " {scale=0.25, after=100, bias=true, mask=true, derives_bias=true}";
   check_blocks(
-      "attention_tangent " + primals + "f64[70, 32, 1], f64[300, 16, 1], f64[300, 16, 2], f64[1, 70, 300]" + options,
-      4);
-  check_blocks("attention_backward " + primals + "f64[70, 32, 2], f64[32, 70]" + options, 4);
+      "attention_tangent " + primals + "f64[140, 4, 1], f64[300, 2, 1], f64[300, 2, 2], f64[1, 140, 300]" + options, 5);
+  check_blocks("attention_backward " + primals + "f64[140, 4, 2], f64[4, 140]" + options, 5);
+}
+
+TEST_CASE("the derivatives of a large batch are taken in parts, but for the sum a bias of all needs") {
+  const std::string primals = "f64[3, 60, 16, 1], f64[3, 200, 8, 1], f64[3, 200, 8, 1], ";
+  const std::string tangents = "f64[3, 60, 16, 1], f64[3, 200, 8, 1], f64[3, 200, 8, 1], ";
+  const std::string cotangents = "f64[3, 60, 16, 1], f64[3, 16, 60]";
+  const std::string options = " {bias=true, derives_bias=true}";
+  for (const auto& [bias, steps] : {std::pair("f64[3, 1, 60, 200]", 3), std::pair("f64[1, 1, 60, 200]", 0)}) {
+    check_blocks("attention_tangent " + primals + bias + ", f64[3, 16, 60], " + tangents + bias + options, 3);
+    check_blocks("attention_backward " + primals + bias + ", f64[3, 16, 60], " + cotangents + options, steps);
+  }
 }
 
 TEST_CASE("a step of attention has two products, a step of its gradient five") {

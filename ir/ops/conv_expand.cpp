@@ -45,6 +45,8 @@ Value split(Value x, std::int64_t d, std::int64_t parts) {
 
 namespace {
 
+constexpr std::int64_t kFew = 8;  // outputs or features of each group: too few for a vector to run along
+
 enum class Role { shared, group, batch, spatial, feature, tap, output };
 struct Label {
   Role role;
@@ -113,6 +115,23 @@ bool is_batch(Label l) { return l.role == Role::batch; }
 bool is_place(Label l) { return is_batch(l) || is_spatial(l); }
 bool is_output(Label l) { return l.role == Role::output; }
 
+Labels filtered(const Labels& labels, bool (*which)(Label)) {
+  Labels some;
+  for (const Label& l : labels)
+    if (which(l)) some.push_back(l);
+  return some;
+}
+
+Labels without(Labels labels, const Labels& some) {
+  std::erase_if(labels, [&](Label l) { return lists(some, l); });
+  return labels;
+}
+
+Labels joined(Labels a, const Labels& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
 // The gradient of a kernel sums over the batch of images as its features, which lie outermost; and its features, which
 // lie innermost, are its batch.
 bool has_features_outermost(const Conv& a) {
@@ -160,6 +179,14 @@ Labelled images(const Eqn& e, Value lhs) {
   put(w.labels, a.lhs_spatial, Role::spatial);
   if (a.groups > 1) w.split_group(Role::feature, a.groups);
   if (a.batch_groups > 1) w.split_group(Role::batch, a.batch_groups);
+  const std::int64_t parts = a.groups * a.batch_groups;
+  if (parts == 1 || e.out().dims()[a.out_feature[0]] != parts) return w;
+  const std::int64_t rest = a.groups > 1 ? e.in(1).dims()[a.rhs_feature[0]] : lhs.dims()[a.lhs_batch[0]] / parts;
+  if (rest <= kFew) {
+    // One output of a few features: innermost are the groups, along which vectors then run.
+    const Labels groups = filtered(w.labels, is_group);
+    w.permute_to(joined(without(w.labels, groups), groups));
+  }
   return w;
 }
 
@@ -186,23 +213,6 @@ Labelled weights(const Eqn& e, Value rhs) {
   if (const std::int64_t parts = a.groups * a.batch_groups; parts > 1) w.split_group(Role::output, parts);
   if (a.groups > 1 && rhs.dims()[a.rhs_feature[0]] == 1) w.drop({Role::feature, 0});
   return w;
-}
-
-Labels filtered(const Labels& labels, bool (*which)(Label)) {
-  Labels some;
-  for (const Label& l : labels)
-    if (which(l)) some.push_back(l);
-  return some;
-}
-
-Labels without(Labels labels, const Labels& some) {
-  std::erase_if(labels, [&](Label l) { return lists(some, l); });
-  return labels;
-}
-
-Labels joined(Labels a, const Labels& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
 }
 
 // x . y over taps and features: [paired, the rest of x, the rest of y].
@@ -236,6 +246,28 @@ bool is_each_alone(const Eqn& e) {
   return e.in(0).dims()[a.groups > 1 ? a.lhs_feature[0] : a.lhs_batch[0]] == parts;
 }
 
+// As many outputs of each channel (or image) alone: of as many copies of it, each has one of its own.
+std::int64_t copies_of(const Eqn& e) {
+  const Conv& a = e.attrs<Conv>();
+  const std::int64_t parts = a.groups * a.batch_groups;
+  if (parts == 1 || e.in(0).dims()[a.groups > 1 ? a.lhs_feature[0] : a.lhs_batch[0]] != parts) return 1;
+  const std::int64_t outputs = e.out().dims()[a.out_feature[0]] / parts;
+  return outputs <= kFew ? std::max<std::int64_t>(outputs, 1) : 1;
+}
+
+Value with_copies(Builder& b, const Eqn& e, const Values& operands, std::int64_t copies) {
+  Conv attrs = e.attrs<Conv>();
+  (attrs.groups > 1 ? attrs.groups : attrs.batch_groups) *= copies;
+  const std::int64_t d = attrs.groups > 1 ? attrs.lhs_feature[0] : attrs.lhs_batch[0];
+  Shape dims = operands[0].dims(), repeated = dims;
+  repeated.insert(repeated.begin() + d + 1, copies);
+  dims[d] *= copies;
+  DimList old = dim_range(0, operands[0].rank());
+  for (std::size_t i = static_cast<std::size_t>(d) + 1; i < old.size(); ++i) ++old[i];
+  const Value lhs = reshape_to(broadcast_to(operands[0], repeated, old), dims);
+  return b.emit(conv, {lhs, operands[1]}, std::move(attrs));
+}
+
 // Windows of one element, where outputs do not lie innermost: the kernel times each image gives the result in its
 // order.
 Labelled pointwise(const Eqn& e, const Values& operands, const Labels& wanted) {
@@ -256,6 +288,7 @@ Labelled pointwise(const Eqn& e, const Values& operands, const Labels& wanted) {
 Values expand_conv(Builder& b, const Eqn& e, const Values& operands) {
   if (is_spread(e)) return {expand_spread(b, e, operands[0], operands[1])};
   const Conv& a = e.attrs<Conv>();
+  if (const std::int64_t copies = copies_of(e); copies > 1) return {with_copies(b, e, operands, copies)};
   // What windows meet is read many times over, and widened once.
   const DType wide = accumulator(e.in(0).dtype());
   if (is_float(wide) && wide != e.in(0).dtype() && !is_pointwise(e) && !is_each_alone(e)) {

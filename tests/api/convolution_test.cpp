@@ -82,6 +82,32 @@ TEST_CASE("a kernel for each channel is a loop over channels, and so are its gra
   }
 }
 
+TEST_CASE("several outputs of each channel, and channels first, are a loop over channels, and so are their gradients") {
+  const Array x = integers(1, {2, 7, 6, 3}), k = integers(2, {3, 3, 1, 6});
+  const Conv one{.strides = {2, 1}};
+  Conv each = one, first = one;
+  each.groups = first.groups = 3;
+  first.input = "NCHW";
+  const Array y = conv(x, k, each), weight = integers(3, y.shape());
+  const Array x_first = transpose(x, {0, 3, 1, 2}), weight_first = transpose(weight, {0, 3, 1, 2});
+  const auto loss = [](const Conv& o, const Array& w) {
+    return [o, w](Array a, Array b) { return sum(conv(a, b, o) * w); };
+  };
+  const Array dx = grad([&](Array a) { return loss(each, weight)(a, k); })(x);
+  const Array dk = grad([&](Array b) { return loss(each, weight)(x, b); })(k);
+  for (std::int64_t c = 0; c < 3; ++c) {
+    const Array own_k = k(ellipsis, slice(2 * c, 2 * c + 2)), w = weight(ellipsis, slice(2 * c, 2 * c + 2));
+    CHECK(all_equal(y(ellipsis, slice(2 * c, 2 * c + 2)), conv(channel(x, c), own_k, one)));
+    CHECK(all_equal(channel(dx, c), grad([&](Array a) { return loss(one, w)(a, own_k); })(channel(x, c))));
+    CHECK(all_equal(dk(ellipsis, slice(2 * c, 2 * c + 2)),
+                    grad([&](Array b) { return loss(one, w)(channel(x, c), b); })(own_k)));
+  }
+  CHECK(all_equal(transpose(conv(x_first, k, first), {0, 2, 3, 1}), y));
+  const Array dx_first = grad([&](Array a) { return loss(first, weight_first)(a, k); })(x_first);
+  CHECK(all_equal(transpose(dx_first, {0, 2, 3, 1}), dx));
+  CHECK(all_equal(grad([&](Array b) { return loss(first, weight_first)(x_first, b); })(k), dk));
+}
+
 TEST_CASE("a strided convolution and its gradients are every other place of the dense one") {
   const Array x = integers(1, {2, 11, 10, 3}), k = integers(2, {3, 4, 3, 5});
   for (const std::int64_t stride : {2, 3}) {

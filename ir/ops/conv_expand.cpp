@@ -190,12 +190,23 @@ Labelled images(const Eqn& e, Value lhs) {
   return w;
 }
 
+// Negative padding as a slice, which is read in place where padding is a copy.
+Value cropped(Value x, Slide& s) {
+  const std::int64_t low = std::max<std::int64_t>(-s.low, 0), high = std::max<std::int64_t>(-s.high, 0);
+  if (s.base_dilation != 1 || low + high > s.extent) return x;
+  s.low += low;
+  s.high += high;
+  s.extent -= low + high;
+  return slice_dim(x, s.dim, low, low + s.extent);
+}
+
 // Windows of lhs, with the groups as a dim of their own: parted first, because only what lies in memory can be.
 Labelled windows(const Eqn& e, Value lhs) {
   Labelled w = images(e, lhs);
   Slides slides = slides_of(e.attrs<Conv>(), e.in(0).type(), e.in(1).type());
   for (std::size_t i = 0; i < slides.size(); ++i) {
     slides[i].dim = static_cast<int>(position(w.labels, {Role::spatial, i}));
+    w.value = cropped(w.value, slides[i]);
     w.labels.push_back({Role::tap, i});
   }
   Builder& b = lhs.builder();

@@ -10,6 +10,29 @@ Literal::Literal(DType dtype, const Shape& dims, const std::vector<double>& valu
   for (std::int64_t i = 0; i < size(); ++i) set(i, values[i]);
 }
 
+void Literal::set_complex(std::int64_t i, double re, double im) {
+  const DType part = part_dtype(dtype());
+  const std::size_t n = size_bytes(part);
+  const std::uint64_t bits[] = {to_bits(part, re), to_bits(part, im)};
+  for (std::size_t k : {0, 1}) std::memcpy(data_.data() + (2 * i + k) * n, &bits[k], n);
+}
+
+double Literal::get_part(std::int64_t i, int part) const {
+  const DType t = part_dtype(dtype());
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, data_.data() + (2 * i + part) * size_bytes(t), static_cast<std::size_t>(size_bytes(t)));
+  return from_bits(t, bits);
+}
+
+Literal Literal::as(Type type) const {
+  SHEAF_CHECK(type.bytes() == type_.bytes(), "as many bytes");
+  Literal other = *this;
+  other.type_ = type;
+  return other;
+}
+
+Literal Literal::as_parts() const { return as(parts_type(type_)); }
+
 std::int64_t Literal::get_int(std::int64_t i) const {
   const std::uint64_t v = bits(i);
   if (!is_signed_int(dtype())) return static_cast<std::int64_t>(v);

@@ -36,8 +36,18 @@ class Literal {
     const std::size_t n = size_bytes(dtype());
     std::memcpy(data_.data() + i * n, &v, n);
   }
-  double get(std::int64_t i) const { return from_bits(dtype(), bits(i)); }
-  void set(std::int64_t i, double v) { set_bits(i, to_bits(dtype(), v)); }
+  /// The value of element i; of a complex one the real part, which `set` writes beside an imaginary part of 0.
+  double get(std::int64_t i) const { return is_complex(dtype()) ? get_part(i, 0) : from_bits(dtype(), bits(i)); }
+  void set(std::int64_t i, double v) {
+    if (is_complex(dtype())) set_complex(i, v, 0);
+    else set_bits(i, to_bits(dtype(), v));
+  }
+  void set_complex(std::int64_t i, double re, double im);
+  double get_part(std::int64_t i, int part) const;  // of a complex element: 0 is the real part, 1 the imaginary one
+  /// The same bytes under another type of as many.
+  Literal as(Type type) const;
+  /// Complex elements as pairs of reals along a new last dim.
+  Literal as_parts() const;
   std::int64_t get_int(std::int64_t i) const;  // sign-extended for signed types
   void set_int(std::int64_t i, std::int64_t v);  // wraps
   /// Copies element j of `from` (same dtype) to element i.

@@ -63,6 +63,7 @@ bool contains(Dtypes set, DType t) {
     case Dtypes::differentiable: return is_differentiable(t);
     case Dtypes::real: return is_int(t) || is_float(t);
     case Dtypes::ordered: return is_bool(t) || is_int(t) || is_float(t);
+    case Dtypes::any_number: return is_bool(t) || is_int(t) || is_float(t) || is_complex(t);
   }
   return false;
 }
@@ -76,7 +77,8 @@ std::string_view name(Dtypes set) {
                                          "bool or an integer",
                                          "floating point or complex",
                                          "an integer or floating point",
-                                         "bool, an integer or floating point"};
+                                         "bool, an integer or floating point",
+                                         "bool or a number"};
   return kNames[static_cast<int>(set)];
 }
 

@@ -26,7 +26,8 @@ enum class Dtypes : std::uint8_t {
   bits /* bool or int */,
   differentiable,
   real /* int or float */,
-  ordered /* bool, int or float */
+  ordered /* bool, int or float */,
+  any_number /* bool, int, float or complex */
 };
 bool contains(Dtypes set, DType t);
 std::string_view name(Dtypes set);
@@ -48,6 +49,11 @@ struct BatchSlot {
   std::uint32_t operands = 0;
   std::span<const std::string_view> append;     // dims fields that gain the fresh dim's position
   std::string_view size_one = "";               // a per-dim field whose entry there is 1 instead of neutral
+};
+
+/// A complex value as two real ones of its dims. `im` is null where the value is real to begin with.
+struct Parts {
+  Value re, im;
 };
 
 /// An operand of a batched equation: the value, and where its batch dim is; -1: not batched.
@@ -116,6 +122,9 @@ struct OpDef {
   // For code generation: what it means, or the equations it stands for, which take its place after all transforms.
   Lowering (*lower)(const Eqn&) = nullptr;
   Values (*expand)(Builder& b, const Eqn& e, const Values& operands) = nullptr;
+  // Where an operand or a result is complex: the results' parts, by the real equations that take the place of `e`
+  // (ir/complex.h). Null: part by part or product by product, as the op is linear.
+  std::vector<Parts> (*on_parts)(Builder& b, const Eqn& e, std::span<const Parts> operands) = nullptr;
   void (*eval)(const Eqn&, std::span<const Literal> in, std::span<Literal> out) = nullptr;  // out is sized and zeroed
   Cost (*cost)(const Eqn&) = nullptr;  // null: one flop per result element; all operands and results moved once
   double ulp = 0;  // stated error of f32 against the reference; 0: exact to the bit

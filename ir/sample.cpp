@@ -14,6 +14,7 @@ std::uint64_t mix(std::uint64_t x) {
 }
 
 Literal random_literal(Type type, std::optional<std::pair<double, double>> range, std::uint64_t seed) {
+  if (is_complex(type.dtype())) return random_literal(parts_type(type), range, seed).as(type);
   Literal v(type);
   const bool is_float = is_differentiable(type.dtype());
   auto [low, high] = range.value_or(is_float ? std::pair{-2.0, 2.0} : std::pair{-5.0, 5.0});

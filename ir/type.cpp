@@ -75,6 +75,15 @@ Type Type::with_dims(Shape dims) const {
   return Type(TypeData{.dtype = dtype(), .dims = std::move(dims), .space = data_->space});
 }
 
+Type parts_type(Type type) {
+  if (!is_complex(type.dtype())) return type;
+  TypeData data = type.data();
+  data.dtype = part_dtype(data.dtype);
+  data.dims.push_back(2);
+  if (!data.dim_axes.empty()) data.dim_axes.emplace_back();
+  return Type(std::move(data));
+}
+
 std::string to_string(Type type) {
   const TypeData& t = type.data();
   std::string s = std::string(name(t.dtype)) + "[";

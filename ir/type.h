@@ -58,6 +58,9 @@ class Type {
   std::int64_t num_elements_ = 0;
 };
 
+/// Reals that lie in memory as a complex type does: f32[n, 2] for c64[n]. Of other types, the type itself.
+Type parts_type(Type type);
+
 /// "f32[64@data, 512@(model, pod)]{sum@x}{V@i}{R@j}<host>".
 std::string to_string(Type type);
 

@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "ir/check.h"
+#include "ir/complex.h"
 #include "ir/log.h"
 #include "ir/verify.h"
 #include "passes/emit.h"
@@ -32,13 +33,17 @@ FunctionRef drop_dead(const FunctionRef& f) {
   return b.finish(inline_into(b, *d.function, where(params, d.kept)));
 }
 
+FunctionRef on_real_numbers(const FunctionRef& f) { return has_complex(*f) ? split_complex(*f) : f; }
+
 constexpr Pass kStages[] = {
     // Differentiation and batching are done: the tracer applied them as it met them. Calls, which let them transform
     // equal layers once, have served their purpose.
     {"inline", "calls and composite ops become what they stand for: everything below sees one flat program",
      inline_calls},
 
-    // Beyond this point there are no calls, and every op has a lowering.
+    {"complex", "complex numbers become pairs of real ones: nothing below needs to know of them", on_real_numbers},
+
+    // Beyond this point there are no calls and no complex values, and every op has a lowering.
 
     {"fold", "elementwise work on constants is done now; it feeds the rules of simplify", fold},
     {"loops", "work that does not change from step to step leaves its loop, and known branches are taken", loops},

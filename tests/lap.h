@@ -35,6 +35,7 @@ inline ir::Literals run(const ir::FunctionRef& f, const ir::Literals& inputs, ru
 /// Equal to the bit, any NaN equal to any other.
 inline bool same_bits(const ir::Literal& a, const ir::Literal& b) {
   if (a.type() != b.type()) return false;
+  if (is_complex(a.dtype())) return same_bits(a.as_parts(), b.as_parts());
   for (std::int64_t i = 0; i < a.size(); ++i) {
     const bool nans = is_float(a.dtype()) && a.get(i) != a.get(i) && b.get(i) != b.get(i);
     if (!nans && a.bits(i) != b.bits(i)) return false;

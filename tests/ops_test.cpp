@@ -35,11 +35,12 @@ void for_each_sample(F f) {
 
 const Eqn& equation(const Sample& s) { return *s.function->results()[0].eqn(); }
 
+// Derivatives of complex numbers are held against those of their parts in tests/ir/complex_test.cpp.
 bool is_f64(const Function& f) {
   for (Value v : f.params())
-    if (is_float(v.dtype()) && v.dtype() != f64) return false;
+    if (is_differentiable(v.dtype()) && v.dtype() != f64) return false;
   for (Value v : f.results())
-    if (is_float(v.dtype()) && v.dtype() != f64) return false;
+    if (is_differentiable(v.dtype()) && v.dtype() != f64) return false;
   return true;
 }
 
@@ -96,6 +97,7 @@ void check_close(const Literal& got, const Literal& want, double tolerance) {
 
 void check_same(const Literal& got, const Literal& want) {
   REQUIRE(got.type() == want.type());
+  if (is_complex(got.dtype())) return check_same(got.as_parts(), want.as_parts());
   for (std::int64_t i = 0; i < got.size(); ++i) {
     if (is_float(got.dtype()) && std::isnan(got.get(i)) && std::isnan(want.get(i))) continue;
     CHECK_MESSAGE(got.bits(i) == want.bits(i), "element ", i, ": ", got.get(i), " for ", want.get(i));
@@ -226,7 +228,8 @@ TEST_CASE(
     CHECK(find_op(op->name) == op);
     CHECK_FALSE(op->doc.empty());
     CHECK(bool(op->factors || op->infer));
-    CHECK(bool(op->lower) != bool(op->expand));
+    const bool is_on_parts_alone = !op->lower && !op->expand;  // complex numbers are gone before kernels are made
+    CHECK((is_on_parts_alone ? bool(op->on_parts) : bool(op->lower) != bool(op->expand)));
     CHECK((op->no_jvp == Absent::by_region) == (passes::region_rules(op) != nullptr));
     if (op == &ops::custom_linear) continue;  // known by its transpose alone; passes give it a value
     CHECK(bool(op->eval));
@@ -235,6 +238,37 @@ TEST_CASE(
     const bool linear = op->linear.kind != Linear::Kind::none || op->linear_when;
     CHECK(bool(op->jvp || linear || op->no_jvp != Absent::none));
     if (linear) CHECK(bool(op->transpose));
+  }
+}
+
+TEST_CASE("an op that takes floats has samples in f16 and bf16, or refuses them") {
+  for (Op op : all_ops()) {
+    if (!op->samples || op == &ops::custom_linear) continue;
+    std::vector<DType> seen;
+    std::vector<Sample> samples;
+    for (std::string_view text : op->samples()) {
+      samples.push_back(*parse_sample(text));
+      const Function& f = *samples.back().function;
+      for (const Type t : f.param_types()) seen.push_back(t.dtype());
+      for (const Type t : f.result_types()) seen.push_back(t.dtype());
+    }
+    const auto has = [&](DType t) { return std::find(seen.begin(), seen.end(), t) != seen.end(); };
+    const auto refuses = [&](DType narrow) {
+      for (const Sample& s : samples) {
+        Builder b;
+        Values params;
+        bool has_floats = false;
+        for (Value p : s.function->params()) {
+          has_floats |= is_float(p.dtype());
+          params.push_back(b.param(is_float(p.dtype()) ? p.type().with_dtype(narrow) : p.type()));
+        }
+        if (has_floats && b.try_emit(op, params, equation(s).attributes).ok()) return false;
+      }
+      return true;
+    };
+    INFO("op: ", std::string(op->name));
+    if (has(f32) || has(f64))
+      for (DType t : {f16, bf16}) CHECK((has(t) || refuses(t)));
   }
 }
 

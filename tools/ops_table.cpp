@@ -10,6 +10,7 @@
 
 #include "codegen/cuda/emit.h"
 #include "codegen/kir/templates/template.h"
+#include "ir/complex.h"
 #include "ir/op.h"
 #include "ir/ops/attrs.h"
 #include "ir/sample.h"
@@ -135,11 +136,12 @@ std::string fate(Op op) {
 }
 
 std::string lowering(Op op) {
-  if (op->expand) return "ops";
+  if (op->expand || !op->lower) return "ops";
   if (samples_of(op).empty()) return fate(op) == "host" ? "host step" : fate(op);
   Words words;
   for (std::string_view text : samples_of(op)) {
     const auto sample = ir::parse_sample(text);
+    if (ir::has_complex(*sample->function)) continue;  // gone by then
     const ir::Eqn& e = *sample->function->results()[0].eqn();
     const bool is_dense = op == &ir::ops::constant && e.out().rank() > 0;  // never in a kernel
     add(words, is_dense ? "buffer" : op->lower ? kLowerings[op->lower(e).index()] : "*none*");

@@ -97,7 +97,7 @@ std::vector<Array> results(const Program& p) {
 // ---- Lowered ----
 
 Ptr<Lowering> lower(const Ptr<Program>& p) {
-  return std::make_shared<const Lowering>(Lowering{p, plan_program(p->traced.function, p->donated, p->loc)});
+  return std::make_shared<const Lowering>(Lowering{p, plan_program(p->traced.function, p->donated)});
 }
 
 std::string text(const Lowering& l) { return ir::print(l.planned.plan.optimised); }

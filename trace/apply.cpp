@@ -114,11 +114,15 @@ RuleKey& RuleKey::add(double v) {
 
 namespace {
 
-// Complex numbers become no other dtype, and no other becomes complex.
+// Complex numbers become complex or bool: which real number is meant is for the user to say.
 void check_conversions(std::span<const Input> inputs, Loc loc) {
   for (const Input& x : inputs) {
     const DType from = x.array ? node_of(*x.array, loc).type.dtype() : x.number.dtype();
-    if (from != x.dtype && (is_complex(from) || is_complex(x.dtype) || x.dtype == DType::token))
+    if (is_complex(from) && !is_complex(x.dtype) && !is_bool(x.dtype))
+      throw RuleError{fmt::format("no conversion from {} to {}: take real(), imag() or abs()", sheaf::name(from),
+                                  sheaf::name(x.dtype)),
+                      true};
+    if (from != x.dtype && x.dtype == DType::token)
       throw RuleError{fmt::format("no conversion from {} to {}", sheaf::name(from), sheaf::name(x.dtype)), true};
   }
 }

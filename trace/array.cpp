@@ -19,6 +19,8 @@ namespace {
 
 // Elements converted one by one, by the same rules as on a device.
 void convert_elements(const std::byte* from, DType from_dtype, std::byte* to, DType to_dtype, std::int64_t count) {
+  if (is_complex(from_dtype) && is_complex(to_dtype))
+    return convert_elements(from, part_dtype(from_dtype), to, part_dtype(to_dtype), 2 * count);
   const std::size_t from_bytes = size_bytes(from_dtype), to_bytes = size_bytes(to_dtype);
   if (from_dtype == to_dtype) {
     if (count > 0) std::memcpy(to, from, static_cast<std::size_t>(count) * from_bytes);
@@ -75,14 +77,14 @@ Array concrete(runtime::BufferPtr buffer, ir::Type type, bool is_weak, Loc made_
 }
 
 runtime::BufferPtr number_buffer(Number v, DType dtype, Loc made_at) {
-  std::uint64_t bits[3] = {};
+  std::uint64_t bits[1] = {};
   const DType from = v.kind() == Number::Kind::floating ? f64 : v.is_above_i64() ? u64 : i64;
   if (from == f64) bits[0] = ir::to_bits(f64, v.as_double());
   else bits[0] = static_cast<std::uint64_t>(v.as_int());
-  const std::uint64_t out = from == dtype ? bits[0] : ir::eval_op(ir::ScalarOp::convert, from, dtype, bits);
-  auto buffer = runtime::Buffer::from_host(
-      runtime::device(0),
-      std::span(reinterpret_cast<const std::byte*>(&out), static_cast<std::size_t>(size_bytes(dtype))), made_at);
+  std::byte bytes[16] = {};  // of a complex number the real part, before an imaginary one of 0
+  convert_elements(reinterpret_cast<const std::byte*>(bits), from, bytes, part_dtype(dtype), 1);
+  auto buffer = runtime::Buffer::from_host(runtime::device(0),
+                                           std::span(bytes, static_cast<std::size_t>(size_bytes(dtype))), made_at);
   check(buffer.status(), made_at);
   return *std::move(buffer);
 }
@@ -126,9 +128,9 @@ void Array::read(DType as, void* to, std::int64_t count, bool one, Loc loc) cons
   }
   if (node.kind == ArrayNode::Kind::abstract)
     throw TypeError(loc, "an array made by abstract() has no value: " + type_text(node));
-  if (is_complex(node.type.dtype()))
-    throw TypeError(loc, fmt::format("{}: the elements of {} are complex; read them by to_host()",
-                                     one ? "item" : "to_vector", type_text(node)));
+  if (is_complex(node.type.dtype()) != is_complex(as))
+    throw TypeError(loc, fmt::format("{}: the elements of {} are {}, not {}", one ? "item" : "to_vector",
+                                     type_text(node), is_complex(as) ? "real" : "complex", name(as)));
   if (one && node.type.num_elements() != 1)
     throw ShapeError(loc, fmt::format("item: {} has {} elements, not one", type_text(node), node.type.num_elements()));
   const runtime::BufferPtr buffer = buffer_of(*this, node.type, loc);

@@ -71,16 +71,26 @@ std::string filled(const std::vector<std::string>& pieces, std::span<const ir::L
   return line;
 }
 
-// One slot per format, so that tracing a print again gives the same program.
-int print_slot(const std::string& format) {
+// Compiled programs hand over complex numbers as pairs: read them as what they are.
+ir::Literal read_as(const ir::Literal& x, DType dtype) {
+  if (!is_complex(dtype) || is_complex(x.dtype())) return x;
+  return x.as(ir::Type(dtype, Shape(x.dims().begin(), x.dims().end() - 1)));
+}
+
+// One slot per format and dtypes, so that tracing a print again gives the same program.
+int print_slot(const std::string& format, std::span<const Array> arrays) {
   static auto& mutex = *new std::mutex;
-  static auto& slots = *new absl::flat_hash_map<std::string, int>;
+  static auto& slots = *new absl::flat_hash_map<std::pair<std::string, std::vector<DType>>, int>;
+  std::vector<DType> dtypes;
+  for (const Array& x : arrays) dtypes.push_back(x.dtype());
   std::lock_guard lock(mutex);
-  const auto [it, fresh] = slots.try_emplace(format, -1);
+  const auto [it, fresh] = slots.try_emplace(std::pair(format, dtypes), -1);
   if (fresh)
     it->second =
-        ir::add_callback([pieces = pieces_of(format)](std::span<const ir::Literal> in, std::span<ir::Literal>) {
-          print_line(filled(pieces, in));
+        ir::add_callback([pieces = pieces_of(format), dtypes](std::span<const ir::Literal> in, std::span<ir::Literal>) {
+          ir::Literals values;
+          for (std::size_t k = 0; k < in.size(); ++k) values.push_back(read_as(in[k], dtypes[k]));
+          print_line(filled(pieces, values));
           return absl::OkStatus();
         });
   return it->second;
@@ -127,7 +137,7 @@ void debug_print(std::string format, std::vector<Array> arrays, Loc own) {
                                      pieces.size() - 1, arrays.size()));
   Recorder* r = Recorder::current();
   if (r) {
-    const int slot = print_slot(format);
+    const int slot = print_slot(format, arrays);
     record(*r, ir::ops::callback, arrays,
            std::make_shared<const ir::ops::CallbackAttrs>(ir::ops::CallbackAttrs{.name = "debug_print", .slot = slot}),
            loc);
@@ -170,6 +180,11 @@ HostFunction::HostFunction(std::string name, Body f, HostFunctionOptions options
 std::vector<Array> HostFunction::operator()(const std::vector<Array>& operands, const std::vector<Array>& results_like,
                                             Loc own) const {
   const Loc loc = UserLine::or_own(own);
+  for (const std::vector<Array>* arrays : {&operands, &results_like})
+    for (const Array& x : *arrays)
+      if (is_complex(node_of(x, loc).type.dtype()))
+        throw TypeError(
+            loc, fmt::format("{}: a host function takes and gives no {}: pass real() and imag()", name_, type_text(x)));
   ir::ops::CallbackAttrs attrs{.name = name_, .slot = slot_, .pure = is_pure_};
   ir::Literals results;
   for (const Array& x : results_like) {

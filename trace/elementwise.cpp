@@ -230,10 +230,60 @@ Array convert(Operand x, DType dtype) {
   return apply1("convert", RuleKey(), {Input(x, dtype)}, x.loc(),
                 [](ir::Builder&, const ir::Values& in) { return in; });
 }
-Array bitcast(Operand x, DType dtype) {
+namespace {
+
+Array bitcast_of_one_size(Operand x, DType dtype) {
   return apply1("bitcast", RuleKey().add(static_cast<std::int64_t>(dtype)), {x}, x.loc(),
                 [&](ir::Builder& b, const ir::Values& in) {
                   return ir::Values{emit1(b, ir::ops::bitcast, in, ir::ops::Bitcast{.to = dtype})};
+                });
+}
+
+DType unsigned_of_size(int bytes) { return bytes == 1 ? u8 : bytes == 2 ? u16 : bytes == 4 ? u32 : u64; }
+
+bool has_free_bits(DType t) { return !is_bool(t) && !is_complex(t) && t != DType::token; }
+
+// Each element's parts, the lowest first, along a new last dim.
+Array in_parts(const Array& x, DType dtype) {
+  const int from = size_bytes(x.dtype()), to = size_bytes(dtype);
+  const DType word = unsigned_of_size(from);
+  const Array shifts = arange(from / to, word) * (8 * to);
+  const Array parts = shift_right_logical(expand_dims(bitcast_of_one_size(x, word), {-1}), shifts);
+  return bitcast_of_one_size(convert(parts, unsigned_of_size(to)), dtype);
+}
+
+// The last dim's elements, the lowest first, as one.
+Array from_parts(const Array& x, DType dtype) {
+  const int from = size_bytes(x.dtype()), to = size_bytes(dtype);
+  const DType word = unsigned_of_size(to);
+  const Array parts = convert(bitcast_of_one_size(x, unsigned_of_size(from)), word);
+  const Array shifted = parts << (arange(to / from, word) * (8 * from));
+  return bitcast_of_one_size(convert(sum(shifted, {.axes = {-1}}), word), dtype);
+}
+
+}  // namespace
+
+Array bitcast(Operand x, DType dtype) {
+  const int from = size_bytes(x.dtype()), to = size_bytes(dtype);
+  if (from == to || !has_free_bits(x.dtype()) || !has_free_bits(dtype)) return bitcast_of_one_size(x, dtype);
+  const Shape shape = x.shape();
+  if (from < to && (shape.empty() || shape.back() != to / from)) {
+    const Named operand{"operand", x.array()};
+    throw ShapeError(UserLine::or_own(x.loc()),
+                     fmt::format("bitcast: {} of {} make one {}: the last dim must be {}{}", to / from,
+                                 sheaf::name(x.dtype()), sheaf::name(dtype), to / from, describe({&operand, 1})));
+  }
+  return compose1(
+      "bitcast", RuleKey().add(static_cast<std::int64_t>(dtype)), {x}, x.loc(),
+      [&](std::span<const Array> in) { return from > to ? in_parts(in[0], dtype) : from_parts(in[0], dtype); });
+}
+
+Array reduce_precision(Operand x, int exponent_bits, int mantissa_bits) {
+  return apply1("reduce_precision", RuleKey().add(std::int64_t{exponent_bits}).add(std::int64_t{mantissa_bits}),
+                {Input(x, floating(x.dtype()))}, x.loc(), [&](ir::Builder& b, const ir::Values& in) {
+                  return ir::Values{
+                      emit1(b, ir::ops::reduce_precision, in,
+                            ir::ops::ReducePrecision{.exponent_bits = exponent_bits, .mantissa_bits = mantissa_bits})};
                 });
 }
 

@@ -77,16 +77,6 @@ bool interprets() {
   return on;
 }
 
-// Complex arrays come from files, are printed and written back; kernels do not know them.
-void check_dtypes(const ir::Function& f, Loc loc) {
-  std::vector<ir::Type> types = f.param_types();
-  for (const ir::Type t : f.result_types()) types.push_back(t);
-  for (const ir::Type t : types)
-    if (is_complex(t.dtype()))
-      throw TypeError(loc, fmt::format("{}: {} is complex, and such arrays are only read, printed and written",
-                                       f.name(), ir::to_string(t)));
-}
-
 // Measures the stages of one program, for its dump and the log.
 class Laps {
  public:
@@ -142,8 +132,7 @@ CompiledPtr find_or_make(const ir::FunctionRef& f, const std::vector<bool>& dona
 }  // namespace
 
 // Function -> Plan.
-Planned plan_program(const ir::FunctionRef& f, const std::vector<bool>& donated, Loc loc) {
-  check_dtypes(*f, loc);
+Planned plan_program(const ir::FunctionRef& f, const std::vector<bool>& donated) {
   Dump dump(f);
   Laps laps(dump, f->name());
   passes::PipelineOptions options{.donated = donated};
@@ -159,7 +148,7 @@ CompiledPtr compile(const Planned& planned, Loc loc) {
 }
 
 CompiledPtr compile(const ir::FunctionRef& f, const std::vector<bool>& donated, Loc loc, bool* is_new) {
-  return find_or_make(f, donated, loc, is_new, [&] { return load(plan_program(f, donated, loc), loc); });
+  return find_or_make(f, donated, loc, is_new, [&] { return load(plan_program(f, donated), loc); });
 }
 
 void run(const Compiled& f, const Source& source, std::span<const Array* const> inputs,

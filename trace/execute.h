@@ -35,7 +35,7 @@ struct Planned {
   passes::Plan plan;
   Dump dump;
 };
-Planned plan_program(const ir::FunctionRef& f, const std::vector<bool>& donated, Loc loc);
+Planned plan_program(const ir::FunctionRef& f, const std::vector<bool>& donated);
 /// Its compiled form, which is that of any equal program.
 CompiledPtr compile(const Planned& planned, Loc loc);
 

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ir/ops/attrs.h"
 #include "sheaf/array.h"
 
 namespace sheaf {
@@ -39,11 +40,17 @@ DType position_dtype(DType list, std::int64_t extent);
 /// Positions in a dim of this extent, of which negative ones count from its end, counted from the front.
 Array from_front(const Array& list, std::int64_t extent, DType dtype);
 
+/// What decides how positions out of range are read, for keys.
+std::vector<std::int64_t> key_of(const Indexing& options);
+/// The mode of a gather from an array of this dtype; TypeError where the dtype does not hold the fill value.
+void set_mode(ir::ops::Gather& gather, std::string_view name, const Indexing& options, DType dtype, Loc loc);
+
 /// What the plan reads, as NumPy does.
-Array read_index(const Array& x, const IndexPlan& plan, Loc loc);
+Array read_index(std::string_view name, const Array& x, const IndexPlan& plan, const Indexing& options, Loc loc);
 
 enum class Write : std::uint8_t { set, add, mul, min, max };
 /// x with the indexed places written.
-Array write_index(std::string_view name, const Array& x, const IndexPlan& plan, Operand value, Write how);
+Array write_index(std::string_view name, const Array& x, const IndexPlan& plan, Operand value, Write how,
+                  const Indexing& options = {});
 
 }  // namespace sheaf

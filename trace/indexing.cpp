@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 
 #include "ir/ops/attrs.h"
 #include "ir/ops/rules.h"
 #include "sheaf/ops.h"
 #include "trace/apply.h"
+#include "trace/debug_index.h"
 #include "trace/index_plan.h"
 #include "trace/messages.h"
 #include "trace/promotion.h"
@@ -77,8 +79,10 @@ std::vector<Operand> with_lists(const Array& x, const IndexPlan& plan, Loc loc) 
   return operands;
 }
 
-Array read_lists(const Array& x, const IndexPlan& plan, const Shape& lists, std::span<const Array> list_values) {
+Array read_lists(std::string_view name, const Array& x, const IndexPlan& plan, const Shape& lists,
+                 std::span<const Array> list_values, const Indexing& options, Loc loc) {
   ir::ops::Gather g;
+  set_mode(g, name, options, x.dtype(), loc);
   const DType dtype = index_dtype(plan, x.shape());
   std::vector<Array> indices;
   for (std::size_t d = 0; d < plan.dims.size(); ++d) {
@@ -96,7 +100,7 @@ Array read_lists(const Array& x, const IndexPlan& plan, const Shape& lists, std:
   }
   g.index_dim.push_back(static_cast<std::int64_t>(lists.size()));
   const Array vectors = index_vectors(indices, lists);
-  return apply1("index", RuleKey().add(plan.key), {x, vectors}, {},
+  return apply1(name, RuleKey().add(plan.key).add(key_of(options)), {x, vectors}, {},
                 [&](ir::Builder& b, const ir::Values& in) -> ir::Values {
                   const ir::Value v = emit1(b, ir::ops::gather, {take_ranges(b, in[0], plan), in[1]}, g);
                   return {ir::ops::reshape_to(v, result_shape(plan, lists))};
@@ -141,7 +145,48 @@ Array from_front(const Array& list, std::int64_t extent, DType dtype) {
   return is_unsigned_int(list.dtype()) ? i : where(i < 0, i + extent, i);
 }
 
-Array read_index(const Array& x, const IndexPlan& plan, Loc loc) {
+std::vector<std::int64_t> key_of(const Indexing& options) {
+  const bool has_fill = options.fill.has_value();
+  return {options.mode ? static_cast<std::int64_t>(*options.mode) : -1,
+          has_fill ? static_cast<std::int64_t>(options.fill->kind()) : -1,
+          has_fill ? std::bit_cast<std::int64_t>(options.fill->as_double()) : 0,
+          has_fill ? options.fill->as_int() : 0,
+          options.unique,
+          options.sorted};
+}
+
+void set_mode(ir::ops::Gather& gather, std::string_view name, const Indexing& options, DType dtype, Loc loc) {
+  using Mode = ir::lowering::OutOfBounds;
+  constexpr Mode kModes[] = {Mode::clip, Mode::fill, Mode::promise};
+  gather.mode = kModes[static_cast<int>(options.mode.value_or(OutOfRange::clip))];
+  if (gather.mode != Mode::fill || !options.fill) return;
+  const Number fill = *options.fill;
+  const bool is_whole = fill.kind() != Number::Kind::floating;
+  if (is_int(dtype) && !(is_whole && (fill.is_above_i64() ? dtype == u64 : holds(dtype, fill.as_int()))))
+    throw TypeError(UserLine::or_own(loc), fmt::format("{}: the fill value {} does not fit in {}", name,
+                                                       fill.as_double(), sheaf::name(dtype)));
+  ir::Literal value(ir::Type(part_dtype(dtype), {}));
+  if (is_int(dtype)) value.set_int(0, fill.as_int());
+  else value.set(0, fill.as_double());
+  gather.has_fill = true;
+  gather.fill_bits = static_cast<std::int64_t>(value.bits(0));
+}
+
+namespace {
+
+// Positions that the user did not say what to do with.
+void check_lists(std::string_view name, const Array& x, const IndexPlan& plan, const Indexing& options, Loc loc) {
+  if (options.mode.value_or(OutOfRange::promise) != OutOfRange::promise) return;
+  for (std::size_t d = 0; d < plan.dims.size(); ++d) {
+    if (plan.dims[d].list < 0) continue;
+    const PositionRange range{.axis = static_cast<std::int64_t>(d), .extent = x.shape()[d]};
+    check_positions(name, plan.lists[plan.dims[d].list], {&range, 1}, loc);
+  }
+}
+
+}  // namespace
+
+Array read_index(std::string_view name, const Array& x, const IndexPlan& plan, const Indexing& options, Loc loc) {
   if (is_block(plan) && !Recorder::current() && node_of(x, loc).kind == ArrayNode::Kind::concrete) {
     const Shape shape = result_shape(plan, {});
     const Array starts = block_starts(plan, loc);
@@ -157,14 +202,16 @@ Array read_index(const Array& x, const IndexPlan& plan, Loc loc) {
                   });
   }
   const Shape lists = list_shape(plan, loc);
-  return compose("index", RuleKey().add(plan.key), with_lists(x, plan, loc), loc, [&](std::span<const Array> in) {
-    return std::vector{read_lists(in[0], plan, lists, in.subspan(1))};
-  })[0];
+  check_lists(name, x, plan, options, loc);
+  return compose(name, RuleKey().add(plan.key).add(key_of(options)), with_lists(x, plan, loc), loc,
+                 [&](std::span<const Array> in) {
+                   return std::vector{read_lists(name, in[0], plan, lists, in.subspan(1), options, loc)};
+                 })[0];
 }
 
 Array Array::index(std::initializer_list<Index> index) const {
   const std::span all(index.begin(), index.size());
-  return read_index(*this, plan_index("index", *this, all), all.empty() ? made_at() : all[0].loc);
+  return read_index("index", *this, plan_index("index", *this, all), {}, all.empty() ? made_at() : all[0].loc);
 }
 
 namespace {
@@ -190,7 +237,7 @@ Array write_block(const Array& x, const IndexPlan& plan, const Array& value, con
 
 Array write_ranges(const Array& x, const IndexPlan& plan, const Array& value, Write how) {
   const Shape window = block_shape(plan), shape = result_shape(plan, {});
-  const Array old = how == Write::set ? value : read_index(x, plan, {});
+  const Array old = how == Write::set ? value : read_index("at", x, plan, {}, {});
   const Array placed = reshape(broadcast_to(convert(combine(how, old, value), x.dtype()), shape), window);
   if (num_elements(window) == 0) return x;
   if (window == x.shape() && std::all_of(plan.dims.begin(), plan.dims.end(), [](const auto& d) { return d.step == 1; }))
@@ -231,8 +278,8 @@ ir::lowering::Scatter::Combine scatter_combine(Write how) {
 
 // Updates are laid out as [lists, partial ranges, whole dims]; partial ranges become lists of their own.
 Array write_lists(const Array& x, const IndexPlan& plan, const Array& value, Write how, const Shape& lists,
-                  std::span<const Array> list_values) {
-  ir::ops::Scatter s{.combine = scatter_combine(how)};
+                  std::span<const Array> list_values, const Indexing& options) {
+  ir::ops::Scatter s{.combine = scatter_combine(how), .unique = options.unique, .sorted = options.sorted};
   const DType dtype = index_dtype(plan, x.shape());
   Shape index_shape = lists;
   std::vector<int> partial;
@@ -252,7 +299,8 @@ Array write_lists(const Array& x, const IndexPlan& plan, const Array& value, Wri
     const auto at = std::find(partial.begin(), partial.end(), static_cast<int>(d));
     Shape wide(index_shape.size(), 1);
     if (at == partial.end()) {
-      const Array list = from_front(list_values[p.list], x.shape()[d], dtype);
+      Array list = from_front(list_values[p.list], x.shape()[d], dtype);
+      if (options.mode == OutOfRange::clip) list = clip(list, 0, x.shape()[d] - 1);
       std::copy(list.shape().begin(), list.shape().end(),
                 wide.begin() + static_cast<std::ptrdiff_t>(lists.size()) - list.rank());
       indices.push_back(reshape(list, wide));
@@ -284,14 +332,15 @@ Array write_lists(const Array& x, const IndexPlan& plan, const Array& value, Wri
   const Array full = broadcast_to(convert(value, x.dtype()), result_shape(plan, lists));
   const Array updates = transpose(reshape(full, without_new), perm);
   return apply1(
-      "at", RuleKey().add(plan.key).add(static_cast<std::int64_t>(how)),
+      "at", RuleKey().add(plan.key).add(static_cast<std::int64_t>(how)).add(key_of(options)),
       {x, index_vectors(indices, index_shape), updates}, {},
       [&](ir::Builder& b, const ir::Values& in) -> ir::Values { return {emit1(b, ir::ops::scatter, in, s)}; });
 }
 
 }  // namespace
 
-Array write_index(std::string_view name, const Array& x, const IndexPlan& plan, Operand value, Write how) {
+Array write_index(std::string_view name, const Array& x, const IndexPlan& plan, Operand value, Write how,
+                  const Indexing& options) {
   const Loc loc = value.loc();
   const Shape lists = plan.is_basic() ? Shape{} : list_shape(plan, loc);
   const Shape target = result_shape(plan, lists), given = value.shape();
@@ -313,20 +362,34 @@ Array write_index(std::string_view name, const Array& x, const IndexPlan& plan, 
       return std::vector{write_block(in[0], plan, in[1], in[2], how)};
     })[0];
   }
+  check_lists(name, x, plan, options, loc);
   std::vector<Operand> operands = with_lists(x, plan, loc);
   operands.push_back(value);
-  return compose(name, RuleKey().add(plan.key), operands, loc, [&](std::span<const Array> in) {
+  return compose(name, RuleKey().add(plan.key).add(key_of(options)), operands, loc, [&](std::span<const Array> in) {
     const Array& v = in.back();
-    return std::vector{plan.is_basic() ? write_ranges(in[0], plan, v, how)
-                                       : write_lists(in[0], plan, v, how, lists, in.subspan(1, plan.lists.size()))};
+    return std::vector{plan.is_basic()
+                           ? write_ranges(in[0], plan, v, how)
+                           : write_lists(in[0], plan, v, how, lists, in.subspan(1, plan.lists.size()), options)};
   })[0];
 }
 
-Array At::get(Loc loc) const { return read_index(x_, plan_index("at", x_, index_), loc); }
-Array At::set(Operand v) const { return write_index("at.set", x_, plan_index("at.set", x_, index_), v, Write::set); }
-Array At::add(Operand v) const { return write_index("at.add", x_, plan_index("at.add", x_, index_), v, Write::add); }
-Array At::mul(Operand v) const { return write_index("at.mul", x_, plan_index("at.mul", x_, index_), v, Write::mul); }
-Array At::min(Operand v) const { return write_index("at.min", x_, plan_index("at.min", x_, index_), v, Write::min); }
-Array At::max(Operand v) const { return write_index("at.max", x_, plan_index("at.max", x_, index_), v, Write::max); }
+Array At::get(const Indexing& options, Loc loc) const {
+  return read_index("at.get", x_, plan_index("at.get", x_, index_), options, loc);
+}
+Array At::set(Operand v, const Indexing& options) const {
+  return write_index("at.set", x_, plan_index("at.set", x_, index_), v, Write::set, options);
+}
+Array At::add(Operand v, const Indexing& options) const {
+  return write_index("at.add", x_, plan_index("at.add", x_, index_), v, Write::add, options);
+}
+Array At::mul(Operand v, const Indexing& options) const {
+  return write_index("at.mul", x_, plan_index("at.mul", x_, index_), v, Write::mul, options);
+}
+Array At::min(Operand v, const Indexing& options) const {
+  return write_index("at.min", x_, plan_index("at.min", x_, index_), v, Write::min, options);
+}
+Array At::max(Operand v, const Indexing& options) const {
+  return write_index("at.max", x_, plan_index("at.max", x_, index_), v, Write::max, options);
+}
 
 }  // namespace sheaf

@@ -5,6 +5,7 @@
 #include "ir/ops/rules.h"
 #include "sheaf/ops.h"
 #include "trace/apply.h"
+#include "trace/debug_index.h"
 #include "trace/index_plan.h"
 #include "trace/messages.h"
 #include "trace/promotion.h"
@@ -30,22 +31,29 @@ void check_starts(std::string_view name, const Operand& x, const Operand& starts
                                                           name, x.rank(), describe(named)));
 }
 
+void check_window(std::string_view name, const Operand& starts, const Shape& shape, const Shape& window, Loc loc) {
+  std::vector<PositionRange> ranges;
+  for (std::size_t d = 0; d < shape.size(); ++d)
+    ranges.push_back({.axis = static_cast<std::int64_t>(d), .extent = shape[d], .window = window[d]});
+  check_positions(name, to_array(starts), ranges, loc);
+}
+
 void fill_dims(Dims& dims, int rank) {
   for (int d = 0; d < rank; ++d) dims.push_back(d);
 }
 
 }  // namespace
 
-Array take(Operand x, Operand indices, int axis) {
+Array take(Operand x, Operand indices, int axis, const Indexing& options) {
   const int dim = checked_axis("take", x, axis, x.loc());
   check_integer("take", indices);
   const Array array = to_array(x);
   std::vector<Index> index(static_cast<std::size_t>(dim), Index(slice(), x.loc()));
   index.emplace_back(to_array(indices), x.loc());
-  return read_index(array, plan_index("take", array, index), x.loc());
+  return read_index("take", array, plan_index("take", array, index), options, x.loc());
 }
 
-Array take_along_axis(Operand x, Operand indices, int axis) {
+Array take_along_axis(Operand x, Operand indices, int axis, const Indexing& options) {
   const int dim = checked_axis("take_along_axis", x, axis, x.loc());
   check_integer("take_along_axis", indices);
   Shape a = x.shape(), b = indices.shape();
@@ -55,25 +63,31 @@ Array take_along_axis(Operand x, Operand indices, int axis) {
     throw ShapeError(UserLine::or_own(x.loc()),
                      fmt::format("take_along_axis: the shapes must agree in all dims but {}{}", dim, describe(named)));
   }
-  return compose1(
-      "take_along_axis", RuleKey().add(std::int64_t{dim}), {x, indices}, x.loc(), [&](std::span<const Array> in) {
-        const std::int64_t extent = in[0].shape()[dim];
-        const Array wrapped = from_front(in[1], extent, position_dtype(in[1].dtype(), extent));
-        ir::ops::Gather g;
-        for (int d = 0; d < in[0].rank(); ++d) {
-          g.slice_sizes.push_back(1);
-          if (d == dim) continue;
-          g.operand_batch.push_back(d);
-          g.indices_batch.push_back(d);
-        }
-        g.collapsed.push_back(dim);
-        g.start_index_map.push_back(dim);
-        g.index_dim.push_back(in[1].rank());
-        return apply1("take_along_axis", RuleKey().add(std::int64_t{dim}), {in[0], expand_dims(wrapped, {-1})}, {},
-                      [&](ir::Builder& builder, const ir::Values& v) -> ir::Values {
-                        return {emit1(builder, ir::ops::gather, v, g)};
-                      });
-      });
+  if (options.mode.value_or(OutOfRange::promise) == OutOfRange::promise) {
+    const PositionRange range{.axis = dim, .extent = x.shape()[dim]};
+    check_positions("take_along_axis", to_array(indices), {&range, 1}, x.loc());
+  }
+  return compose1("take_along_axis", RuleKey().add(std::int64_t{dim}).add(key_of(options)), {x, indices}, x.loc(),
+                  [&](std::span<const Array> in) {
+                    const std::int64_t extent = in[0].shape()[dim];
+                    const Array wrapped = from_front(in[1], extent, position_dtype(in[1].dtype(), extent));
+                    ir::ops::Gather g;
+                    set_mode(g, "take_along_axis", options, in[0].dtype(), x.loc());
+                    for (int d = 0; d < in[0].rank(); ++d) {
+                      g.slice_sizes.push_back(1);
+                      if (d == dim) continue;
+                      g.operand_batch.push_back(d);
+                      g.indices_batch.push_back(d);
+                    }
+                    g.collapsed.push_back(dim);
+                    g.start_index_map.push_back(dim);
+                    g.index_dim.push_back(in[1].rank());
+                    return apply1("take_along_axis", RuleKey().add(std::int64_t{dim}).add(key_of(options)),
+                                  {in[0], expand_dims(wrapped, {-1})}, {},
+                                  [&](ir::Builder& builder, const ir::Values& v) -> ir::Values {
+                                    return {emit1(builder, ir::ops::gather, v, g)};
+                                  });
+                  });
 }
 
 Array dynamic_slice(Operand x, Operand starts, const Shape& sizes) {
@@ -87,6 +101,7 @@ Array dynamic_slice(Operand x, Operand starts, const Shape& sizes) {
                                                             to_string(sizes), to_string(shape), describe({&named, 1})));
   }
   if (shape.empty()) return to_array(x);
+  check_window("dynamic_slice", starts, shape, sizes, x.loc());
   return apply1("dynamic_slice", RuleKey().add(sizes), {x, starts}, x.loc(),
                 [&](ir::Builder& b, const ir::Values& in) -> ir::Values {
                   ir::ops::DynamicSlice attrs{.sizes = sizes};
@@ -108,6 +123,7 @@ Array dynamic_update_slice(Operand x, Operand update, Operand starts) {
                                  to_string(shape), describe(named)));
   }
   if (shape.empty()) return convert(update, x.dtype());
+  check_window("dynamic_update_slice", starts, shape, window, x.loc());
   return apply1("dynamic_update_slice", RuleKey(), {x, Input(update, x.dtype()), starts}, x.loc(),
                 [&](ir::Builder& b, const ir::Values& in) -> ir::Values {
                   ir::ops::DynamicUpdateSlice attrs;
@@ -146,6 +162,16 @@ Array sort(Operand x, int axis) {
                 [&](ir::Builder& b, const ir::Values& in) -> ir::Values {
                   return {emit1(b, ir::ops::sort, in, ir::ops::Sort{.dim = {dim}})};
                 });
+}
+
+TopK top_k(Operand x, std::int64_t k, int axis) {
+  const int dim = checked_axis("top_k", x, axis, x.loc());
+  const Input inputs[] = {x};
+  const std::vector<Array> both = apply(
+      "top_k", RuleKey().add(std::int64_t{dim}).add(k), inputs, x.loc(), [&](ir::Builder& b, const ir::Values& in) {
+        return emit(b, ir::ops::top_k, in, std::make_shared<const ir::ops::TopK>(ir::ops::TopK{.dim = {dim}, .k = k}));
+      });
+  return {both[0], both[1]};
 }
 
 Array argsort(Operand x, int axis) {

@@ -109,12 +109,13 @@ Array mean(Operand x, const Reduce& o) {
 Array var(Operand x, const Moments& o) {
   const Axes axes = reduced_axes("var", x, o.axes);
   const double n = static_cast<double>(count_reduced(x, axes) - o.ddof);
-  const DType t = x.dtype(), result = is_differentiable(t) ? t : f32;
+  const DType t = x.dtype(), result = is_differentiable(t) ? part_dtype(t) : f32;
   return compose1("var", std::move(key_of(axes, o.keepdims).add(std::int64_t{o.ddof})), {x}, x.loc(),
                   [&](std::span<const Array> in) {
                     const Array wide_x = convert(in[0], wide(t));
                     const Array centred = wide_x - mean(wide_x, {.axes = axes, .keepdims = true});
-                    return convert(sum(square(centred), {.axes = axes, .keepdims = o.keepdims}) / n, result);
+                    const Array squared = is_complex(t) ? real(centred * conj(centred)) : square(centred);
+                    return convert(sum(squared, {.axes = axes, .keepdims = o.keepdims}) / n, result);
                   });
 }
 

@@ -35,6 +35,11 @@ struct Bitcast {
   DType to = DType::f32;
 };
 
+struct ReducePrecision {
+  int exponent_bits = 8;
+  int mantissa_bits = 23;
+};
+
 /// A dense value: row-major bytes as lower-case hex. Rank-0 constants print inline as `1.5:f32`.
 struct Constant {
   DType dtype = DType::f32;
@@ -172,8 +177,10 @@ struct Gather {
   Dims<in(1)> index_dim = {};
   PerDim<in(0), Neutral::size> slice_sizes = {};
   lowering::OutOfBounds mode = lowering::OutOfBounds::clip;
-  bool fill_zero =
-      false;  // mode fill reads 0 instead of NaN (the lowest int, the largest unsigned, true): a linear map
+  // Mode fill reads NaN, the lowest int, the largest unsigned or true; if `has_fill`, the value with these bits: with 0
+  // it is a linear map.
+  bool has_fill = false;
+  std::int64_t fill_bits = 0;
 };
 /// Operands: x, indices, updates.
 struct Scatter {
@@ -185,11 +192,17 @@ struct Scatter {
   Dims<in(1)> indices_batch = {};
   Dims<in(1)> index_dim = {};
   bool unique = false;
+  bool sorted = false;  // the places that windows start at ascend
 };
 
 struct Sort {
   Dims<in(0)> dim = {};
   int num_keys = 1;
+};
+
+struct TopK {
+  Dims<in(0)> dim = {};
+  std::int64_t k = 0;
 };
 
 /// Operands: a, b. Solves op(a) x = b, op(a) being the triangle of a, or its transpose.

@@ -1,5 +1,6 @@
 // Comparisons and select. Comparisons give bool and carry no tangent; select is linear in its cases, and its transpose
 // never multiplies: what was not chosen gets an exact zero, whatever the other case's derivative is.
+#include "ir/ops/complex.h"
 #include "ir/ops/sheet.h"
 
 namespace sheaf::ir::ops {
@@ -13,7 +14,7 @@ absl::StatusOr<std::vector<DType>> comparison_dtypes(const Eqn& e) {
 }
 
 constexpr OpDef comparison(OpDef d) {
-  d.types = Dtypes::ordered;
+  if (!d.on_parts) d.types = Dtypes::ordered;  // complex numbers are equal or not, and have no order
   d.dtypes = comparison_dtypes;
   d.no_jvp = Absent::integer_result;
   return binary(d);
@@ -41,21 +42,26 @@ Values select_transpose(Builder& b, const Eqn& e, const Values& x, const Values&
 constinit const OpDef eq = comparison({
     .name = "eq",
     .doc = "x == y; false if either is NaN.",
+    .types = Dtypes::any_number,
     .lower = map_primitive<ScalarOp::eq>,
+    .on_parts = eq_on_parts,
     .samples =
         [] {
-          return Samples{"eq i32[9], i32[9]", "eq f32[2, 3], f32[]",   "eq bool[5], bool[5]",
-                         "eq f64[], f64[]",   "eq bf16[2, 1], bf16[]", "eq u8[0], u8[]"};
+          return Samples{"eq i32[9], i32[9]",     "eq f32[2, 3], f32[]", "eq bool[5], bool[5]", "eq f64[], f64[]",
+                         "eq bf16[2, 1], bf16[]", "eq f16[3], f16[3]",   "eq u8[0], u8[]",      "eq c64[3], c64[]"};
         },
 });
 constinit const OpDef ne = comparison({
     .name = "ne",
     .doc = "x != y; true if either is NaN.",
+    .types = Dtypes::any_number,
     .lower = map_primitive<ScalarOp::ne>,
+    .on_parts = ne_on_parts,
     .samples =
         [] {
-          return Samples{"ne i32[9], i32[9]", "ne f64[2, 3], f64[2, 3]", "ne f16[], f16[3]",
-                         "ne bool[2, 1], bool[2, 1]", "ne i64[0], i64[0]"};
+          return Samples{"ne i32[9], i32[9]",   "ne f64[2, 3], f64[2, 3]",   "ne f16[], f16[3]",
+                         "ne bf16[3], bf16[3]", "ne bool[2, 1], bool[2, 1]", "ne i64[0], i64[0]",
+                         "ne c128[2], c128[2]"};
         },
 });
 constinit const OpDef lt = comparison({
@@ -74,8 +80,8 @@ constinit const OpDef le = comparison({
     .lower = map_primitive<ScalarOp::le>,
     .samples =
         [] {
-          return Samples{"le i32[9], i32[9]",   "le f32[2, 3], f32[2, 3]", "le f64[], f64[3]",
-                         "le u64[2, 1], u64[]", "le bool[3], bool[3]",     "le bf16[0], bf16[0]"};
+          return Samples{"le i32[9], i32[9]",   "le f32[2, 3], f32[2, 3]", "le f64[], f64[3]", "le u64[2, 1], u64[]",
+                         "le bool[3], bool[3]", "le bf16[0], bf16[0]",     "le f16[4], f16[]", "le bf16[4], bf16[4]"};
         },
 });
 constinit const OpDef gt = comparison({
@@ -84,8 +90,8 @@ constinit const OpDef gt = comparison({
     .lower = map_primitive<ScalarOp::gt>,
     .samples =
         [] {
-          return Samples{"gt i64[9], i64[9]", "gt f32[2, 3], f32[2, 3]", "gt bool[5], bool[5]",
-                         "gt f64[], f64[3]",  "gt u16[2, 1], u16[]",     "gt bf16[0], bf16[0]"};
+          return Samples{"gt i64[9], i64[9]",   "gt f32[2, 3], f32[2, 3]", "gt bool[5], bool[5]", "gt f64[], f64[3]",
+                         "gt u16[2, 1], u16[]", "gt bf16[0], bf16[0]",     "gt f16[4], f16[4]",   "gt bf16[4], bf16[]"};
         },
 });
 constinit const OpDef ge = comparison({
@@ -94,8 +100,8 @@ constinit const OpDef ge = comparison({
     .lower = map_primitive<ScalarOp::ge>,
     .samples =
         [] {
-          return Samples{"ge i32[9], i32[9]", "ge f16[2, 3], f16[2, 3]", "ge f64[], f64[]", "ge i16[2, 1], i16[]",
-                         "ge u32[0], u32[]"};
+          return Samples{"ge i32[9], i32[9]",   "ge f16[2, 3], f16[2, 3]", "ge f64[], f64[]",
+                         "ge bf16[4], bf16[4]", "ge i16[2, 1], i16[]",     "ge u32[0], u32[]"};
         },
 });
 
@@ -103,7 +109,7 @@ constinit const OpDef select = elementwise(
     {
         .name = "select",
         .doc = "Operand 1 where the predicate (operand 0) holds, else operand 2.",
-        .types = Dtypes::ordered,
+        .types = Dtypes::any_number,
         .dtypes = select_dtypes,
         .linear = jointly(0b110),
         .transpose = select_transpose,
@@ -126,7 +132,9 @@ constinit const OpDef select = elementwise(
                              "select bool[2, 1], f16[2, 1], f16[]",
                              "select bool[], f64[], f64[]",
                              "select bool[], u8[3], u8[]",
-                             "select bool[0], f32[0], f32[]"};
+                             "select bool[0], f32[0], f32[]",
+                             "select bool[3], c64[3], c64[]",
+                             "select bool[], c128[2], c128[2]"};
             },
     },
     3);

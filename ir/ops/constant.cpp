@@ -1,4 +1,5 @@
 // Values from nothing: literals and iota. They have no operand, so neither tangent nor batch dim ever reaches them.
+#include "ir/ops/complex.h"
 #include "ir/ops/sheet.h"
 
 namespace sheaf::ir::ops {
@@ -58,12 +59,14 @@ constinit const OpDef constant = {
       ScalarBuilder s;
       return lowering::Map{s.finish(s.constant_bits(e.out().dtype(), literal_of(e).bits(0)))};
     },
+    .on_parts = constant_on_parts,
     .eval = [](const Eqn& e, std::span<const Literal>, std::span<Literal> out) { out[0] = literal_of(e); },
     .cost = [](const Eqn&) { return Cost{}; },
     .samples =
         [] {
           return Samples{"constant {hex=\"0000803f\"}", "constant {dims=[2], hex=\"0000803f00000040\"}",
-                         "constant {dtype=bool, dims=[3], hex=\"010001\"}", "constant {dtype=bf16, dims=[0]}"};
+                         "constant {dtype=bool, dims=[3], hex=\"010001\"}", "constant {dtype=bf16, dims=[0]}",
+                         "constant {dtype=c64, dims=[1], hex=\"0000803f00000040\"}"};
         },
 };
 

@@ -17,7 +17,8 @@ std::string_view word(Kind kind) { return kCumulativeWords[static_cast<int>(kind
 absl::StatusOr<std::vector<DType>> cumulative_dtypes(const Eqn& e) {
   const Kind kind = e.attrs<Cumulative>().kind;
   const DType t = e.in(0).dtype();
-  if (!is_float(t) && (kind == Kind::logsumexp || !is_int(t)))
+  const bool fits = is_float(t) || (kind != Kind::logsumexp && is_int(t)) || (kind == Kind::sum && is_complex(t));
+  if (!fits)
     return absl::InvalidArgumentError(fmt::format("cumulative {} takes {}, not {}", word(kind),
                                                   kind == Kind::logsumexp ? "floats" : "integers or floats",
                                                   to_string(e.in(0).type())));
@@ -213,7 +214,8 @@ constinit const OpDef cumulative = {
     .ulp = 8,
     .samples =
         [] {
-          return Samples{"cumulative f32[4, 6] {dim=[1]}",
+          return Samples{"cumulative c64[5] {dim=[0]}",
+                         "cumulative f32[4, 6] {dim=[1]}",
                          "cumulative f64[3, 5, 2] {dim=[1], reverse=true}",
                          "cumulative bf16[5, 3] {dim=[0]}",
                          "cumulative f16[7] {dim=[0], reverse=true}",

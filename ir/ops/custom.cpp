@@ -150,7 +150,11 @@ constinit const OpDef checkpoint_name = unary({
     .transpose = [](Builder&, const Eqn&, const Values&, const Values& cts) -> Values { return {cts[0]}; },
     .lower =
         [](const Eqn& e) { return map_of(e, [](ScalarBuilder&, const std::vector<ScalarRef>& in) { return in[0]; }); },
-    .samples = [] { return Samples{"checkpoint_name f32[2, 3] {name=\"h\"}", "checkpoint_name i32[3] {name=\"h\"}"}; },
+    .samples =
+        [] {
+          return Samples{"checkpoint_name f32[2, 3] {name=\"h\"}", "checkpoint_name i32[3] {name=\"h\"}",
+                         "checkpoint_name bf16[2] {name=\"h\"}", "checkpoint_name f16[2] {name=\"h\"}"};
+        },
 });
 
 constinit const OpDef barrier = {
@@ -166,7 +170,10 @@ constinit const OpDef barrier = {
     .lower = [](const Eqn&) -> Lowering { return lowering::Barrier{}; },
     .eval = eval_barrier,
     .cost = [](const Eqn&) { return Cost{}; },
-    .samples = [] { return Samples{"barrier f32[2, 3], i32[4]", "barrier f64[]", "barrier f32[0]"}; },
+    .samples =
+        [] {
+          return Samples{"barrier f32[2, 3], i32[4]", "barrier f64[]", "barrier f32[0]", "barrier bf16[2], f16[3]"};
+        },
 };
 
 constinit const OpDef custom_jvp = {

@@ -2,6 +2,7 @@
 // are dots again, laid out so that the gradient of a matrix product needs no copy.
 #include <fmt/format.h>
 
+#include "ir/ops/complex.h"
 #include "ir/ops/rules.h"
 
 namespace sheaf::ir::ops {
@@ -17,9 +18,10 @@ absl::StatusOr<std::vector<DType>> dot_dtypes(const Eqn& e) {
   if (lhs != rhs)
     return absl::InvalidArgumentError(fmt::format("lhs ({}) and rhs ({}) must have the same dtype",
                                                   to_string(e.in(0).type()), to_string(e.in(1).type())));
-  if (!is_int(lhs) && !is_float(lhs))
+  if (!is_int(lhs) && !is_differentiable(lhs))
     return absl::InvalidArgumentError(fmt::format("takes integers or floats, not {}", to_string(e.in(0).type())));
   const bool same_kind = is_float(lhs)        ? is_float(result)
+                         : is_complex(lhs)    ? is_complex(result)
                          : is_signed_int(lhs) ? is_signed_int(result)
                                               : is_unsigned_int(result);
   if (!same_kind || (result != lhs && size_bytes(result) <= size_bytes(lhs)))
@@ -159,6 +161,12 @@ void eval_dot(const Eqn& e, std::span<const Literal> in, std::span<Literal> out)
   }
 }
 
+PartsList dot_on_parts(Builder& b, const Eqn& e, PartsSpan x) {
+  Dot attrs = e.attrs<Dot>();
+  attrs.dtype = part_dtype(attrs.dtype);
+  return product_of_parts(b, e, x, std::make_shared<const Dot>(std::move(attrs)));
+}
+
 Cost dot_cost(const Eqn& e) {
   double inner = 1;
   for (std::int64_t d : e.attrs<Dot>().lhs) inner *= static_cast<double>(e.in(0).dims()[d]);
@@ -193,6 +201,7 @@ constinit const OpDef dot = {
                                 .rhs_contract = a.rhs,
                                 .accumulate = accumulator(result_dtype(e))};
     },
+    .on_parts = dot_on_parts,
     .eval = eval_dot,
     .cost = dot_cost,
     .ulp = 8,
@@ -211,7 +220,9 @@ constinit const OpDef dot = {
                          "dot f32[0, 3], f32[3, 2] {lhs=[1], rhs=[0]}",
                          "dot i32[3, 4], i32[4, 2] {lhs=[1], rhs=[0]}",
                          "dot i8[3, 4], i8[4, 2] {lhs=[1], rhs=[0], dtype=i32}",
-                         "dot u8[1, 1], u8[1, 1] {lhs=[1], rhs=[0]}"};
+                         "dot u8[1, 1], u8[1, 1] {lhs=[1], rhs=[0]}",
+                         "dot c64[2, 3], c64[3, 2] {lhs=[1], rhs=[0], dtype=c128}",
+                         "dot c128[2, 3], c128[2, 3] {lhs=[1], rhs=[1], lhs_batch=[0], rhs_batch=[0]}"};
         },
 };
 

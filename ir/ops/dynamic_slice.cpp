@@ -213,6 +213,7 @@ constinit const OpDef dynamic_slice = {
               "dynamic_slice f64[4, 6], i32[2] in (-9, 9) {dims=[1, 0], sizes=[1, 2], index_dim=[0]}",
               "dynamic_slice f64[3, 5], i64[1, 3] in (-6, 6) {dims=[1], sizes=[2], batch=[0], starts_batch=[1], "
               "index_dim=[0]}",
+              "dynamic_slice f16[5], i32[1] in (-6, 6) {dims=[0], sizes=[2], index_dim=[0]}",
               "dynamic_slice bf16[1, 7], u8[1] in (0, 9) {dims=[1], sizes=[7], index_dim=[0]}",
               "dynamic_slice i32[5], i32[1] {dims=[0], sizes=[0], index_dim=[0]}",
               "dynamic_slice f64[0, 3], i32[1] {dims=[1], sizes=[2], index_dim=[0]}",
@@ -248,6 +249,7 @@ constinit const OpDef dynamic_update_slice = {
                          "dynamic_update_slice f64[3, 5], f64[3, 2], i64[3, 1] in (-6, 6) {dims=[1], batch=[0], "
                          "starts_batch=[0], index_dim=[1]}",
                          "dynamic_update_slice f16[3], f16[3], i32[1] {dims=[0], index_dim=[0]}",
+                         "dynamic_update_slice bf16[5], bf16[2], i32[1] in (-6, 6) {dims=[0], index_dim=[0]}",
                          "dynamic_update_slice bool[5], bool[0], i32[1] {dims=[0], index_dim=[0]}"};
         },
 };

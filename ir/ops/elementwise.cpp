@@ -2,6 +2,7 @@
 // the reference. Conventions at special points are listed in docs/numerics.md.
 #include <cmath>
 
+#include "ir/ops/complex.h"
 #include "ir/ops/sheet.h"
 
 namespace sheaf::ir::ops {
@@ -89,6 +90,17 @@ Values clamp_jvp(Builder& b, const Eqn& e, const Values& t) {
   return {where(greater(b.emit(max, {x, low}), high), tangent(2), d)};  // last: high wins when low > high
 }
 
+absl::StatusOr<std::vector<DType>> to_part(const Eqn& e) { return std::vector<DType>{part_dtype(e.in(0).dtype())}; }
+
+// Along the direction of a complex number: the real part of its conjugate, scaled to length 1, times the tangent.
+Values abs_jvp(Builder& b, const Eqn& e, const Values& t) {
+  const Value x = e.in(0), y = e.out();
+  if (!is_complex(x.dtype())) return {t[0] * b.emit(sign, {x})};
+  const Value is_zero = b.emit(eq, {y, number(y, 0)}), size = where(is_zero, number(y, 1), y);
+  const auto along = [&](const OpDef& part) { return b.emit(part, {t[0]}) * (b.emit(part, {x}) / size); };
+  return {along(real) + along(imag)};
+}
+
 absl::StatusOr<std::vector<DType>> to_bool(const Eqn&) { return std::vector<DType>{DType::bool_}; }
 
 }  // namespace
@@ -96,27 +108,31 @@ absl::StatusOr<std::vector<DType>> to_bool(const Eqn&) { return std::vector<DTyp
 constinit const OpDef neg = unary({
     .name = "neg",
     .doc = "-x. Integers wrap: -INT_MIN is INT_MIN.",
-    .types = Dtypes::real,
+    .types = Dtypes::numeric,
     .linear = jointly(1),
     .transpose = [](Builder&, const Eqn&, const Values&, const Values& ct) -> Values { return {-ct[0]}; },
     .lower = map_primitive<ScalarOp::neg>,
     .samples =
         [] {
-          return Samples{"neg f32[2, 3]", "neg f64[4]",    "neg i32[5]", "neg u8[3]",  "neg bf16[2, 2]", "neg f32[]",
-                         "neg f32[0, 3]", "neg f16[2, 1]", "neg i8[3]",  "neg i16[3]", "neg i64[3]",     "neg u64[2]"};
+          return Samples{"neg f32[2, 3]", "neg f64[4]",    "neg i32[5]",    "neg u8[3]", "neg bf16[2, 2]",
+                         "neg f32[]",     "neg f32[0, 3]", "neg f16[2, 1]", "neg i8[3]", "neg i16[3]",
+                         "neg i64[3]",    "neg u64[2]",    "neg c64[3]"};
         },
 });
 
 constinit const OpDef abs = unary({
     .name = "abs",
-    .doc = "|x|. abs(INT_MIN) is INT_MIN. The derivative at 0 is 0.",
-    .types = Dtypes::real,
-    .jvp = [](Builder& b, const Eqn& e, const Values& t) -> Values { return {t[0] * b.emit(sign, {e.in(0)})}; },
+    .doc = "|x|, of a complex number its length. abs(INT_MIN) is INT_MIN. The derivative at 0 is 0.",
+    .types = Dtypes::numeric,
+    .dtypes = to_part,
+    .jvp = abs_jvp,
     .lower = map_primitive<ScalarOp::abs>,
+    .on_parts = abs_on_parts,
     .samples =
         [] {
-          return Samples{"abs f32[2, 3]", "abs f64[5]", "abs i16[5]", "abs f16[3]", "abs f64[]",    "abs bf16[2, 1]",
-                         "abs i8[3]",     "abs i32[4]", "abs i64[3]", "abs u8[3]",  "abs f32[0, 2]"};
+          return Samples{"abs f32[2, 3]",  "abs f64[5]", "abs i16[5]", "abs f16[3]", "abs f64[]",
+                         "abs bf16[2, 1]", "abs i8[3]",  "abs i32[4]", "abs i64[3]", "abs u8[3]",
+                         "abs f32[0, 2]",  "abs c64[4]", "abs c128[3]"};
         },
 });
 
@@ -182,14 +198,23 @@ constinit const OpDef round = unary({
 
 constinit const OpDef sqrt = unary({
     .name = "sqrt",
-    .doc = "The square root, correctly rounded; NaN below -0. The derivative at 0 is infinite, with the zero's sign.",
-    .types = Dtypes::floating,
+    .doc =
+        "The square root, correctly rounded; NaN below -0. Of a complex number the root with a real part of at least 0, cut along the negative axis: "
+        "-1 - 0i has -i. The derivative at 0 is infinite, with the zero's sign.",
+    .types = Dtypes::differentiable,
     .jvp = [](Builder&, const Eqn& e, const Values& t) -> Values { return {t[0] * (0.5 / e.out())}; },
     .lower = map_primitive<ScalarOp::sqrt>,
+    .on_parts = sqrt_on_parts,
     .samples =
         [] {
-          return Samples{"sqrt f32[2, 3] in (0.1, 9)",  "sqrt f64[4] in (0.1, 9)", "sqrt f16[3] in (0.1, 9)",
-                         "sqrt bf16[2, 1] in (0.1, 9)", "sqrt f64[] in (0.1, 9)",  "sqrt f32[0]"};
+          return Samples{"sqrt f32[2, 3] in (0.1, 9)",
+                         "sqrt f64[4] in (0.1, 9)",
+                         "sqrt f16[3] in (0.1, 9)",
+                         "sqrt bf16[2, 1] in (0.1, 9)",
+                         "sqrt f64[] in (0.1, 9)",
+                         "sqrt c64[4]",
+                         "sqrt c128[3]",
+                         "sqrt f32[0]"};
         },
 });
 
@@ -215,7 +240,7 @@ constinit const OpDef is_finite = unary({
 constinit const OpDef add = binary({
     .name = "add",
     .doc = "x + y. Integers wrap.",
-    .types = Dtypes::real,
+    .types = Dtypes::numeric,
     .linear = jointly(3),
     .jvp = add_jvp,
     .transpose = add_transpose,
@@ -225,14 +250,15 @@ constinit const OpDef add = binary({
           return Samples{"add f32[2, 3], f32[2, 3]", "add f64[3], f64[]",    "add f32[], f32[2, 2]",
                          "add i32[4], i32[4]",       "add bf16[3], bf16[3]", "add f16[2], f16[2]",
                          "add f32[0], f32[0]",       "add f64[], f64[]",     "add i8[3], i8[3]",
-                         "add u64[2, 1], u64[]",     "add i16[], i16[3]",    "add u32[0, 2], u32[]"};
+                         "add u64[2, 1], u64[]",     "add i16[], i16[3]",    "add u32[0, 2], u32[]",
+                         "add c64[3], c64[]"};
         },
 });
 
 constinit const OpDef sub = binary({
     .name = "sub",
     .doc = "x - y. Integers wrap.",
-    .types = Dtypes::real,
+    .types = Dtypes::numeric,
     .linear = jointly(3),
     .jvp = sub_jvp,
     .transpose = sub_transpose,
@@ -241,14 +267,15 @@ constinit const OpDef sub = binary({
         [] {
           return Samples{"sub f32[2, 3], f32[2, 3]", "sub f64[3], f64[]",    "sub f64[], f64[2, 2]",
                          "sub u8[4], u8[4]",         "sub bf16[3], bf16[3]", "sub f16[2, 1], f16[2, 1]",
-                         "sub f64[], f64[]",         "sub i64[3], i64[3]",   "sub f32[0], f32[]"};
+                         "sub f64[], f64[]",         "sub i64[3], i64[3]",   "sub f32[0], f32[]",
+                         "sub c128[3], c128[3]"};
         },
 });
 
 constinit const OpDef mul = binary({
     .name = "mul",
     .doc = "x * y. Integers wrap.",
-    .types = Dtypes::real,
+    .types = Dtypes::numeric,
     .linear = separately(3),
     .jvp = mul_jvp,
     .transpose = mul_transpose,
@@ -258,18 +285,19 @@ constinit const OpDef mul = binary({
           return Samples{"mul f32[2, 3], f32[2, 3]", "mul f64[3], f64[]",    "mul f64[], f64[2, 2]",
                          "mul i64[4], i64[4]",       "mul bf16[3], bf16[3]", "mul f16[2, 1], f16[2, 1]",
                          "mul f64[], f64[]",         "mul u32[3], u32[]",    "mul i8[3], i8[3]",
-                         "mul f32[0], f32[]"};
+                         "mul f32[0], f32[]",        "mul c64[3], c64[3]",   "mul c128[], c128[2]"};
         },
 });
 
 constinit const OpDef div = binary({
     .name = "div",
     .doc = "x / y. Integers truncate toward zero; x / 0 has all bits set, INT_MIN / -1 is INT_MIN.",
-    .types = Dtypes::real,
+    .types = Dtypes::numeric,
     .linear = jointly(1),
     .jvp = div_jvp,
     .transpose = div_transpose,
     .lower = map_primitive<ScalarOp::div>,
+    .on_parts = div_on_parts,
     .samples =
         [] {
           return Samples{"div f32[2, 3], f32[2, 3] in (0.5, 2)",
@@ -282,6 +310,8 @@ constinit const OpDef div = binary({
                          "div f64[], f64[] in (0.5, 2)",
                          "div i8[9] in (-99, 99), i8[] in (-3, 0)",
                          "div u64[3] in (0, 99), u64[3]",
+                         "div c64[3], c64[3]",
+                         "div c128[2], c128[]",
                          "div f32[0], f32[0]"};
         },
 });

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "ir/ops/complex.h"
 #include "ir/ops/windows.h"
 
 namespace sheaf::ir::ops {
@@ -11,22 +12,17 @@ namespace {
 
 using lowering::OutOfBounds;
 
-// What a window out of range reads as: a value that shows.
+// Windows out of range read 0 or do not occur.
+bool is_linear(const Gather& a) { return a.mode != OutOfBounds::fill || (a.has_fill && a.fill_bits == 0); }
+
+// What a window out of range reads as: the value given, or one that shows.
 std::uint64_t fill_bits(const Eqn& e) {
-  const DType t = e.in(0).dtype();
-  if (e.attrs<Gather>().fill_zero) return 0;
+  const DType t = part_dtype(e.in(0).dtype());
+  if (e.attrs<Gather>().has_fill) return static_cast<std::uint64_t>(e.attrs<Gather>().fill_bits);
   if (is_bool(t)) return 1;
   if (is_signed_int(t)) return std::uint64_t{1} << (8 * size_bytes(t) - 1);
   if (is_unsigned_int(t)) return ~std::uint64_t{0} >> (64 - 8 * size_bytes(t));
   return to_bits(t, std::numeric_limits<double>::quiet_NaN());
-}
-
-absl::StatusOr<std::vector<DType>> gather_dtypes(const Eqn& e) {
-  const Gather& a = e.attrs<Gather>();
-  if (is_complex(e.in(0).dtype()) && a.mode == OutOfBounds::fill && !a.fill_zero)
-    return absl::InvalidArgumentError(
-        fmt::format("operand ({}) is complex, which mode fill has no value for", to_string(e.in(0).type())));
-  return std::vector<DType>{e.in(0).dtype()};
 }
 
 absl::Status check_sizes(const Gather& a, Type x) {
@@ -71,7 +67,8 @@ Value clamped_indices(Builder& b, const Eqn& e, Value indices) {
 
 Values gather_jvp(Builder& b, const Eqn& e, const Values& tangents) {
   Gather attrs = e.attrs<Gather>();
-  attrs.fill_zero = attrs.mode == OutOfBounds::fill;
+  attrs.has_fill = attrs.mode == OutOfBounds::fill;
+  attrs.fill_bits = 0;
   return {b.emit(gather, {tangents[0], e.in(1)}, std::move(attrs))};
 }
 
@@ -100,9 +97,17 @@ void eval_gather(const Eqn& e, std::span<const Literal> in, std::span<Literal> o
   do {
     const std::int64_t from = walk.position(at, in[1]);
     if (from >= 0) y.copy(i, in[0], from);
-    else if (!a.fill_zero) y.set_bits(i, fill_bits(e));
+    else y.set_bits(i, fill_bits(e));
     ++i;
   } while (next_index(at, y.dims()));
+}
+
+// A fill is real.
+PartsList gather_on_parts(Builder& b, const Eqn& e, PartsSpan x) {
+  Gather imaginary = e.attrs<Gather>();
+  imaginary.has_fill = imaginary.mode == OutOfBounds::fill;
+  imaginary.fill_bits = 0;
+  return {{b.emit(gather, {x[0].re, x[1].re}, e.attrs<Gather>()), b.emit(gather, {x[0].im, x[1].re}, imaginary)}};
 }
 
 constexpr std::string_view kBothFields[] = {"operand_batch", "indices_batch"};
@@ -118,17 +123,14 @@ constinit const OpDef gather = {
         "Windows of `slice_sizes` of the operand, one for each index vector along `index_dim` of the indices; component "
         "k starts in operand dim start_index_map[k]. Result dims `offset_dims` run inside a window, without the "
         "`collapsed` and batch dims; the others are those of the indices. A window out of range is moved inside "
-        "(clip), reads as NaN, the lowest int, the largest unsigned or true (fill), or must not occur (promise). "
+        "(clip), reads as the value with `fill_bits`, or without one as NaN, the lowest int, the largest unsigned or "
+        "true (fill), or must not occur (promise). "
         "The gradient keeps the mode: with clip it goes where the value came from, with fill it is 0.",
     .arity = 2,
     .attrs = attrs_of<Gather>(),
     .factors = gather_factors,
-    .dtypes = gather_dtypes,
-    .linear_when =
-        [](const Eqn& e) {
-          const Gather& a = e.attrs<Gather>();
-          return a.mode != OutOfBounds::fill || a.fill_zero ? jointly(0b01) : Linear{};
-        },
+    .dtypes = [](const Eqn& e) -> absl::StatusOr<std::vector<DType>> { return std::vector{e.in(0).dtype()}; },
+    .linear_when = [](const Eqn& e) { return is_linear(e.attrs<Gather>()) ? jointly(0b01) : Linear{}; },
     .jvp = gather_jvp,
     .transpose = gather_transpose,
     .slots = kSlots,
@@ -144,6 +146,7 @@ constinit const OpDef gather = {
                               .mode = a.mode,
                               .fill_bits = fill_bits(e)};
     },
+    .on_parts = gather_on_parts,
     .eval = eval_gather,
     .cost =
         [](const Eqn& e) {
@@ -159,7 +162,11 @@ constinit const OpDef gather = {
               "gather f64[8, 3], i32[4, 1] in (0, 8) {offset_dims=[1], collapsed=[0], start_index_map=[0], index_dim=[1], "
               "slice_sizes=[1, 3], mode=fill}",
               "gather f64[8, 3], i32[4, 1] in (-2, 10) {offset_dims=[1], collapsed=[0], start_index_map=[0], index_dim=[1], "
-              "slice_sizes=[1, 3], mode=fill, fill_zero=true}",
+              "slice_sizes=[1, 3], mode=fill, has_fill=true}",
+              "gather f64[5], i32[3, 1] in (-2, 7) {collapsed=[0], start_index_map=[0], index_dim=[1], slice_sizes=[1], "
+              "mode=fill, has_fill=true, fill_bits=4607182418800017408}",
+              "gather bf16[5], i32[3, 1] in (-2, 7) {collapsed=[0], start_index_map=[0], index_dim=[1], slice_sizes=[1], "
+              "mode=fill, has_fill=true, fill_bits=16256}",
               "gather f64[5], i64[3, 1] in (-2, 7) {collapsed=[0], start_index_map=[0], index_dim=[1], slice_sizes=[1]}",
               "gather f64[5], i64[1, 3] in (0, 5) {collapsed=[0], start_index_map=[0], index_dim=[0], slice_sizes=[1], "
               "mode=promise}",
@@ -172,6 +179,8 @@ constinit const OpDef gather = {
               "gather u16[5], i8[2, 1] in (-2, 7) {collapsed=[0], start_index_map=[0], index_dim=[1], slice_sizes=[1], "
               "mode=fill}",
               "gather bool[5], i32[2, 1] in (-2, 7) {collapsed=[0], start_index_map=[0], index_dim=[1], slice_sizes=[1], "
+              "mode=fill}",
+              "gather c64[5], i32[2, 1] in (-2, 7) {collapsed=[0], start_index_map=[0], index_dim=[1], slice_sizes=[1], "
               "mode=fill}",
               "gather bf16[3, 4], i32[0, 1] {offset_dims=[1], collapsed=[0], start_index_map=[0], index_dim=[1], "
               "slice_sizes=[1, 4]}",

@@ -31,7 +31,10 @@ ScalarOp scalar_op_of(ReduceKind kind) {
 absl::StatusOr<std::vector<DType>> reduce_dtypes(const Eqn& e) {
   const ReduceKind kind = e.attrs<Reduce>().kind;
   const DType t = e.in(0).dtype();
-  if (is_logical(kind) ? !is_bool(t) : !is_int(t) && !is_float(t))
+  const bool fits = is_logical(kind)          ? is_bool(t)
+                    : kind == ReduceKind::sum ? is_int(t) || is_differentiable(t)
+                                              : is_int(t) || is_float(t);
+  if (!fits)
     return absl::InvalidArgumentError(
         fmt::format("takes {}, not {}", is_logical(kind) ? "bool" : "integers or floats", to_string(e.in(0).type())));
   return std::vector<DType>{t};
@@ -270,6 +273,8 @@ constinit const OpDef reduce = {
                          "reduce f16[7, 3] {dims=[0]}",
                          "reduce bf16[2, 5, 3] {dims=[0, 2]}",
                          "reduce i32[3, 4] {dims=[1]}",
+                         "reduce c64[3, 4] {dims=[1]}",
+                         "reduce c128[3] {dims=[0]}",
                          "reduce f32[3, 0] {dims=[1]}",
                          "reduce f32[0, 3] {dims=[1]}",
                          "reduce f32[2, 3] {dims=[]}",
@@ -295,8 +300,11 @@ constinit const OpDef argmax = arg_reduction<true>({
            "of equal positions. An empty dim is refused.",
     .samples =
         [] {
-          return Samples{"argmax f32[4, 6] {dim=[1]}", "argmax bf16[5, 3] {dim=[0]}",
-                         "argmax i32[2, 3, 4] {dim=[1], dtype=i64}", "argmax bool[4, 3] {dim=[0], dtype=u8}",
+          return Samples{"argmax f32[4, 6] {dim=[1]}",
+                         "argmax bf16[5, 3] {dim=[0]}",
+                         "argmax f16[4] {dim=[0]}",
+                         "argmax i32[2, 3, 4] {dim=[1], dtype=i64}",
+                         "argmax bool[4, 3] {dim=[0], dtype=u8}",
                          "argmax f32[0, 3] {dim=[1]}"};
         },
 });
@@ -308,8 +316,8 @@ constinit const OpDef argmin = arg_reduction<false>({
         "equal positions. An empty dim is refused.",
     .samples =
         [] {
-          return Samples{"argmin f32[4, 6] {dim=[1]}", "argmin f16[5, 3] {dim=[0]}", "argmin u8[2, 3, 4] {dim=[2]}",
-                         "argmin f32[1] {dim=[0]}"};
+          return Samples{"argmin f32[4, 6] {dim=[1]}", "argmin f16[5, 3] {dim=[0]}", "argmin bf16[2, 4] {dim=[1]}",
+                         "argmin u8[2, 3, 4] {dim=[2]}", "argmin f32[1] {dim=[0]}"};
         },
 });
 

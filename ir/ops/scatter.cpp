@@ -3,6 +3,7 @@
 // exact when updates collide.
 #include <limits>
 
+#include "ir/ops/complex.h"
 #include "ir/ops/windows.h"
 
 namespace sheaf::ir::ops {
@@ -18,7 +19,8 @@ absl::StatusOr<std::vector<DType>> scatter_dtypes(const Eqn& e) {
   if (t != e.in(2).dtype())
     return absl::InvalidArgumentError(fmt::format("operand ({}) and updates ({}) must have the same dtype",
                                                   to_string(e.in(0).type()), to_string(e.in(2).type())));
-  if (combine != Combines::set && !is_int(t) && !is_float(t))
+  const bool moves = combine == Combines::set || (combine == Combines::add && is_complex(t));
+  if (!moves && !is_int(t) && !is_float(t))
     return absl::InvalidArgumentError(
         fmt::format("{} takes integers or floats, not {}", word(combine), to_string(e.in(0).type())));
   return std::vector<DType>{t};
@@ -132,12 +134,15 @@ Value product_beside(Value group, Value x, int sign) {
 Value product_of_rivals(Builder& b, const Scatter& a, Type x, Value indices, Value u) {
   const std::int64_t n = u.type().num_elements();
   if (a.unique || n <= 1) return b.full(u.type(), 1);
-  const Value position = gather_windows(element_ids(b, x.dims()), indices, a, scatter_sizes(a, x, u.type()));
+  const DimList sizes = scatter_sizes(a, x, u.type());
+  const Value position = reshape_to(gather_windows(element_ids(b, x.dims()), indices, a, sizes), {n});
+  const auto beside = [](Value group, Value v) { return product_beside(group, v, 1) * product_beside(group, v, -1); };
+  if (a.sorted && a.operand_batch.empty() && num_elements(sizes) == 1)
+    return reshape_to(beside(position, reshape_to(u, {n})), u.dims());
   const Sort by_first{.dim = {0}, .num_keys = 1};
   const auto sorted = [&](Values v) { return b.emit_all(&sort, std::move(v), std::make_shared<const Sort>(by_first)); };
-  const Values s = sorted({reshape_to(position, {n}), element_ids(b, {n}), reshape_to(u, {n})});
-  const Value rivals = product_beside(s[0], s[2], 1) * product_beside(s[0], s[2], -1);
-  return reshape_to(sorted({s[1], rivals})[1], u.dims());
+  const Values s = sorted({position, element_ids(b, {n}), reshape_to(u, {n})});
+  return reshape_to(sorted({s[1], beside(s[0], s[2])})[1], u.dims());
 }
 
 // d(x u1 u2 ..) = dx (u1 u2 ..) + du1 (x u2 ..) + ...
@@ -229,7 +234,7 @@ constinit const OpDef scatter = {
         "The operand with each update combined into it (add, set, min, max, mul), in row-major order of the updates, so "
         "set keeps the last; each addition or product rounds to the dtype. The dims are gather's: updates dims "
         "`update_window_dims` run inside a window, which lacks the `inserted` and batch dims. A window out of range is "
-        "dropped. `unique` promises that no position is written twice. With set the last writer gets the gradient, "
+        "dropped. `unique` promises that no position is written twice, `sorted` that those of the indices ascend. With set the last writer gets the gradient, "
         "with min and max tied contributions share it, with mul it is exact at zeros.",
     .arity = 3,
     .attrs = attrs_of<Scatter>(),
@@ -249,6 +254,7 @@ constinit const OpDef scatter = {
                                .indices_batch = a.indices_batch,
                                .index_vector_dim = static_cast<int>(a.index_dim[0])};
     },
+    .on_parts = each_part,
     .eval = eval_scatter,
     .ulp = 4,
     .samples =
@@ -268,6 +274,8 @@ constinit const OpDef scatter = {
               "scatter f64[3], i32[5, 1] in (-1, 4), f64[5] {combine=set, inserted=[0], scatter_dims=[0], index_dim=[1]}",
               "scatter f64[3, 2], i32[1, 1] in (-1, 4), f64[1, 2] {combine=set, update_window_dims=[1], inserted=[0], "
               "scatter_dims=[0], index_dim=[1], unique=true}",
+              "scatter c64[3], i32[4, 1] in (-1, 4), c64[4] {inserted=[0], scatter_dims=[0], index_dim=[1]}",
+              "scatter c128[3], i32[4, 1] in (-1, 4), c128[4] {combine=set, inserted=[0], scatter_dims=[0], index_dim=[1]}",
               "scatter bool[4], i32[3, 1] in (-1, 5), bool[3] {combine=set, inserted=[0], scatter_dims=[0], index_dim=[1]}",
               "scatter f64[3], i32[5, 1] in (-1, 4), f64[5] {combine=min, inserted=[0], scatter_dims=[0], index_dim=[1]}",
               "scatter f64[3], i32[5, 1] in (-1, 4), f64[5] {combine=max, inserted=[0], scatter_dims=[0], index_dim=[1]}",
@@ -275,6 +283,8 @@ constinit const OpDef scatter = {
               "scatter f64[3], i32[7, 1] in (-1, 4), f64[7] {combine=mul, inserted=[0], scatter_dims=[0], index_dim=[1]}",
               "scatter f64[3, 2], i32[1, 1] in (-1, 4), f64[1, 2] {combine=mul, update_window_dims=[1], inserted=[0], "
               "scatter_dims=[0], index_dim=[1], unique=true}",
+              "scatter f64[1], i32[3, 1] in (0, 0), f64[3] {combine=mul, inserted=[0], scatter_dims=[0], index_dim=[1], "
+              "sorted=true}",
               "scatter f32[3, 2], i32[4, 1] in (-1, 4), f32[4, 2] {combine=mul, update_window_dims=[1], inserted=[0], "
               "scatter_dims=[0], index_dim=[1]}"};
         },

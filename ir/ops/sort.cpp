@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "ir/ops/order.h"
-#include "ir/ops/rules.h"
+#include "ir/ops/windows.h"
 
 namespace sheaf::ir::ops {
 namespace {
@@ -16,6 +16,9 @@ absl::StatusOr<std::vector<DType>> sort_dtypes(const Eqn& e) {
   std::vector<DType> dtypes;
   for (int k = 0; k < e.num_in(); ++k) {
     const DType t = e.in(k).dtype();
+    if (is_complex(t))
+      return absl::InvalidArgumentError(
+          fmt::format("operand {} ({}) is complex: complex numbers have no order", k, to_string(e.in(k).type())));
     if (k < a.num_keys && !is_int(t) && !is_float(t) && !is_bool(t))
       return absl::InvalidArgumentError(
           fmt::format("key {} ({}) must be integers, floats or bool", k, to_string(e.in(k).type())));
@@ -38,22 +41,6 @@ absl::StatusOr<Factors> sort_factors(const Eqn& e) {
   r.in.assign(e.num_in(), all);
   r.out.assign(e.num_in(), all);
   return r;
-}
-
-// x at `positions` along `dim`, both of one shape.
-Value take_along(Value x, Value positions, std::int64_t dim) {
-  const int rank = x.rank();
-  Shape with_index = positions.dims();
-  with_index.push_back(1);
-  const DimList others = other_dims({dim}, rank);
-  return x.builder().emit(gather, {x, reshape_to(positions, with_index)},
-                          Gather{.collapsed = {dim},
-                                 .start_index_map = {dim},
-                                 .operand_batch = others,
-                                 .indices_batch = others,
-                                 .index_dim = {rank},
-                                 .slice_sizes = DimList(rank, 1),
-                                 .mode = lowering::OutOfBounds::promise});
 }
 
 Values sort_jvp(Builder& b, const Eqn& e, const Values& tangents) {

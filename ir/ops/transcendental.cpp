@@ -2,6 +2,7 @@
 // derivatives are the textbook ones, written through the result where that is cheaper.
 #include <numbers>
 
+#include "ir/ops/complex.h"
 #include "ir/ops/sheet.h"
 
 namespace sheaf::ir::ops {
@@ -31,7 +32,7 @@ void eval_function(const Eqn& e, std::span<const Literal> in, std::span<Literal>
 }
 
 constexpr OpDef function(OpDef d, int arity = 1) {
-  d.types = Dtypes::floating;
+  d.types = d.on_parts ? Dtypes::differentiable : Dtypes::floating;
   d.lower = lower_function;
   d.eval = eval_function;
   return elementwise(d, arity);
@@ -116,11 +117,12 @@ constinit const OpDef exp = function({
     .name = "exp",
     .doc = "e to the x.",
     .jvp = [](Builder&, const Eqn& e, const Values& t) -> Values { return {t[0] * e.out()}; },
+    .on_parts = exp_on_parts,
     .ulp = 1,
     .samples =
         [] {
-          return Samples{"exp f32[2, 3]", "exp f64[4]", "exp bf16[3]",  "exp f16[3]",
-                         "exp f32[]",     "exp f64[]",  "exp f32[0, 2]"};
+          return Samples{"exp f32[2, 3]", "exp f64[4]",    "exp bf16[3]", "exp f16[3]", "exp f32[]",
+                         "exp f64[]",     "exp f32[0, 2]", "exp c64[3]",  "exp c128[2]"};
         },
 });
 
@@ -150,13 +152,20 @@ constinit const OpDef expm1 = function({
 
 constinit const OpDef log = function({
     .name = "log",
-    .doc = "The natural logarithm; -inf at 0, NaN below.",
+    .doc = "The natural logarithm; -inf at 0, NaN below; of a complex number with an imaginary part in [-pi, pi].",
     .jvp = [](Builder&, const Eqn& e, const Values& t) -> Values { return {t[0] / e.in(0)}; },
+    .on_parts = log_on_parts,
     .ulp = 0.9,
     .samples =
         [] {
-          return Samples{"log f32[2, 3] in (0.1, 5)", "log f64[4] in (0.1, 5)", "log bf16[3] in (0.1, 5)",
-                         "log f16[2, 1] in (0.1, 5)", "log f64[] in (0.1, 5)",  "log f32[0, 2] in (0.1, 5)"};
+          return Samples{"log f32[2, 3] in (0.1, 5)",
+                         "log f64[4] in (0.1, 5)",
+                         "log bf16[3] in (0.1, 5)",
+                         "log f16[2, 1] in (0.1, 5)",
+                         "log f64[] in (0.1, 5)",
+                         "log f32[0, 2] in (0.1, 5)",
+                         "log c64[3]",
+                         "log c128[2]"};
         },
 });
 
@@ -451,13 +460,20 @@ constinit const OpDef pow = function(
         .name = "pow",
         .doc = "x to the y, as C's pow. Derivatives at x = 0 and y = 0: docs/numerics.md.",
         .jvp = pow_jvp,
+        .on_parts = pow_on_parts,
         .ulp = 0.6,
         .samples =
             [] {
-              return Samples{"pow f32[2, 3] in (0.3, 3), f32[2, 3]", "pow f64[4] in (0.3, 3), f64[4]",
-                             "pow f64[3] in (0.3, 3), f64[]",        "pow f64[] in (0.3, 3), f64[3]",
-                             "pow bf16[3] in (0.3, 3), bf16[3]",     "pow f16[2, 1] in (0.3, 3), f16[]",
-                             "pow f64[] in (0.3, 3), f64[]",         "pow f32[0], f32[]"};
+              return Samples{"pow f32[2, 3] in (0.3, 3), f32[2, 3]",
+                             "pow f64[4] in (0.3, 3), f64[4]",
+                             "pow f64[3] in (0.3, 3), f64[]",
+                             "pow f64[] in (0.3, 3), f64[3]",
+                             "pow bf16[3] in (0.3, 3), bf16[3]",
+                             "pow f16[2, 1] in (0.3, 3), f16[]",
+                             "pow f64[] in (0.3, 3), f64[]",
+                             "pow f32[0], f32[]",
+                             "pow c64[3], c64[]",
+                             "pow c128[2], c128[2]"};
             },
     },
     2);

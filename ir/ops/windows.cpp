@@ -116,7 +116,22 @@ Value gather_windows(Value x, Value indices, const Scatter& a, const DimList& si
                                  .index_dim = a.index_dim,
                                  .slice_sizes = sizes,
                                  .mode = lowering::OutOfBounds::fill,
-                                 .fill_zero = true});
+                                 .has_fill = true});
+}
+
+Value take_along(Value x, Value positions, std::int64_t dim) {
+  const int rank = x.rank();
+  Shape with_index = positions.dims();
+  with_index.push_back(1);
+  const DimList others = other_dims({dim}, rank);
+  return x.builder().emit(gather, {x, reshape_to(positions, with_index)},
+                          Gather{.collapsed = {dim},
+                                 .start_index_map = {dim},
+                                 .operand_batch = others,
+                                 .indices_batch = others,
+                                 .index_dim = {rank},
+                                 .slice_sizes = DimList(rank, 1),
+                                 .mode = lowering::OutOfBounds::promise});
 }
 
 DimList scatter_sizes(const Scatter& a, Type operand, Type updates) {

@@ -56,6 +56,8 @@ std::int64_t index_value(const Literal& indices, std::int64_t i);
 
 /// What `scatter` with these dimension numbers wrote where: windows of x, with zeros for those out of range.
 Value gather_windows(Value x, Value indices, const Scatter& attrs, const DimList& sizes);
+/// x at `positions` along `dim`, in range all of them; the other dims agree.
+Value take_along(Value x, Value positions, std::int64_t dim);
 /// Sizes of scatter's windows per operand dim, 1 where they lack it.
 DimList scatter_sizes(const Scatter& attrs, Type operand, Type updates);
 

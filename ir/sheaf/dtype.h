@@ -73,6 +73,11 @@ constexpr bool is_differentiable(DType t) { return is_float(t) || is_complex(t);
 /// The type sums and dot products of `t` accumulate in: f32 for f16 and bf16, else `t`.
 constexpr DType accumulator(DType t) { return t == DType::f16 || t == DType::bf16 ? DType::f32 : t; }
 
+/// What the real and the imaginary part of a complex type are; real types themselves.
+constexpr DType part_dtype(DType t) { return t == DType::c64 ? DType::f32 : t == DType::c128 ? DType::f64 : t; }
+/// The complex type whose parts hold `t`: c128 for f64, else c64.
+constexpr DType complex_dtype(DType t) { return part_dtype(t) == DType::f64 ? DType::c128 : DType::c64; }
+
 /// "f32", "bool", ... as in the IR text.
 std::string_view name(DType t);
 /// Inverse of `name`; nullopt for anything else.

@@ -22,7 +22,8 @@ bool is_saved(const ops::Checkpoint& policy, const Eqn& e) {
   }
   if (policy.policy != Policy::dots && policy.policy != Policy::dots_without_batch) return false;
   if (e.op == &ops::conv) return policy.policy == Policy::dots;
-  const Lowering lowering = e.op->lower ? e.op->lower(e) : Lowering{lowering::Region{}};
+  if (e.op->is_elementwise || !e.op->lower) return false;
+  const Lowering lowering = e.op->lower(e);
   const auto* contract = std::get_if<lowering::Contract>(&lowering);
   return contract && (policy.policy == Policy::dots || contract->lhs_batch.empty());
 }

@@ -2,6 +2,7 @@
 // line, the operands and their names are told is in messages_test.cpp.
 #include <doctest/doctest.h>
 
+#include <complex>
 #include <regex>
 #include <string>
 #include <vector>
@@ -62,20 +63,48 @@ TEST_CASE("making arrays says which shape or range is wrong") {
         "HERE: array: 2 values do not fill the shape [3]");
 }
 
-TEST_CASE("complex and storage-only dtypes are refused where there is no arithmetic on them") {
-  CHECK(said<TypeError>([] { zeros({2}, c64); }) == "HERE: full: no conversion from i32 to c64");
-  CHECK(said<TypeError>([] { convert(ones({2}), c64); }) ==
-        "HERE: convert: no conversion from f32 to c64\n  operand: f32[2]   (made at HERE)");
+TEST_CASE("complex arrays are refused where their numbers have no order, or would lose a part") {
+  const std::string pair = "\n  operand: c64[2]   (made at HERE)";
+  CHECK(said<TypeError>([] { max(array(complex_pair())); }) ==
+        "HERE: max: takes integers or floats, not c64[2]" + pair);
+  CHECK(said<TypeError>([] { maximum(array(complex_pair()), 1); }) ==
+        "HERE: maximum: takes bool, an integer or floating point, not c64\n  lhs: c64[2]   (made at HERE)");
+  CHECK(said<TypeError>([] { return array(complex_pair()) < 1; }) ==
+        "HERE: lt: takes bool, an integer or floating point, not c64\n  lhs: c64[2]   (made at HERE)");
+  CHECK(said<TypeError>([] { sign(array(complex_pair())); }) ==
+        "HERE: sign: takes an integer or floating point, not c64" + pair);
+  CHECK(said<TypeError>([] { sin(array(complex_pair())); }) == "HERE: sin: takes floating point, not c64" + pair);
+  CHECK(said<TypeError>([] { sort(array(complex_pair())); }) ==
+        "HERE: sort: operand 0 (c64[2]) is complex: complex numbers have no order" + pair);
+  CHECK(said<TypeError>([] { convert(array(complex_pair()), f32); }) ==
+        "HERE: convert: no conversion from c64 to f32: take real(), imag() or abs()" + pair);
   CHECK(said<TypeError>([] { array(complex_pair()).to_vector<float>(); }) ==
-        "HERE: to_vector: the elements of c64[2] are complex; read them by to_host()");
-  CHECK(said<TypeError>([] { array(complex_pair()) + 1; }) ==
-        "HERE: add: no conversion from i32 to c64\n  lhs: c64[2]   (made at HERE)");
-  CHECK(said<TypeError>([] { reshape(array(complex_pair()), {2, 1}); }) ==
-        "HERE: reshape: c64[2] is complex, and such arrays are only read, printed and written");
-  CHECK(said<TypeError>([] { sum(array(complex_pair())); }) ==
-        "HERE: sum: takes integers or floats, not c64[2]\n  operand: c64[2]   (made at HERE)");
-  CHECK(said<TypeError>([] { bitcast(ones({2}), i64); }) ==
-        "HERE: bitcast: f32 (4 bytes) and i64 (8 bytes) must have the same size\n  operand: f32[2]   (made at HERE)");
+        "HERE: to_vector: the elements of c64[2] are complex, not f32");
+  CHECK(said<TypeError>([] { ones({1}).item<std::complex<float>>(); }) ==
+        "HERE: item: the elements of f32[1] are real, not c64");
+  CHECK(said<TypeError>([] { grad([](Array z) { return z; })(array(complex_pair())[0]); }) ==
+        "HERE: grad: the function must return a float, not c64[]");
+}
+
+TEST_CASE("bits and precisions that a dtype does not have are refused") {
+  CHECK(said<ShapeError>([] { bitcast(ones({3}), i64); }) ==
+        "HERE: bitcast: 2 of f32 make one i64: the last dim must be 2\n  operand: f32[3]   (made at HERE)");
+  CHECK(said<TypeError>([] { bitcast(ones({2}), bool_); }) ==
+        "HERE: bitcast: no bits of f32 as bool\n  operand: f32[2]   (made at HERE)");
+  CHECK(said<TypeError>([] { reduce_precision(ones({2}), 0, 3); }) ==
+        "HERE: reduce_precision: needs at least 1 exponent bit and 0 mantissa bits, not 0 and 3\n"
+        "  operand: f32[2]   (made at HERE)");
+}
+
+TEST_CASE("top_k, gather, scatter and the modes of indexing say what does not fit") {
+  CHECK(said<TypeError>([] { gather(matrix(), 1, {}, {1, 1}); }) ==
+        "HERE: gather: indices must be integers, vectors along the last dim");
+  CHECK(said<TypeError>([] { scatter(matrix(), ones({1}), 1, {}, Combine::add); }) ==
+        "HERE: scatter: indices must be integers, vectors along the last dim\n  indices: f32[1]   (made at HERE)");
+  CHECK(said<ShapeError>([] { top_k(matrix(), 4); }) ==
+        "HERE: top_k: k must lie in [0, 3], the extent of dim 1, not 4" + kMatrix);
+  CHECK(said<TypeError>([] { take(array({1, 2}, u8), array({5}), 0, {.mode = OutOfRange::fill, .fill = 300}); }) ==
+        "HERE: take: the fill value 300 does not fit in u8");
 }
 
 TEST_CASE("reductions and shape changes name the axis") {

@@ -41,7 +41,7 @@ TEST_CASE("a window partly out of range is filled whole, and clip moves it whole
   ops::Gather pairs{.offset_dims = {1}, .start_index_map = {0}, .index_dim = {1}, .slice_sizes = {2}};
   CHECK(run(ops::gather, {x, at({3})}, pairs) == Numbers{3, 4});
   pairs.mode = OutOfBounds::fill;
-  pairs.fill_zero = true;
+  pairs.has_fill = true;
   CHECK(run(ops::gather, {x, at({3, 2})}, pairs) == Numbers{0, 0, 3, 4});
 }
 

@@ -94,7 +94,7 @@ TEST_CASE("types and shapes that do not fit say both sides") {
       body_error("  %0: f32[2] = add %x, %n") ==
       "2:16: add: operands 0 (f32[2]) and 1 (i32[3]) must have the same dtype\n  %0: f32[2] = add %x, %n\n               ^");
   CHECK(body_error("  %0: i32[3] = exp %n") ==
-        "2:16: exp: operand 0 (i32[3]) must be floating point\n  %0: i32[3] = exp %n\n               ^");
+        "2:16: exp: operand 0 (i32[3]) must be floating point or complex\n  %0: i32[3] = exp %n\n               ^");
   CHECK(body_error("  %0: f32[2] = exp %x, %x") ==
         "2:16: exp: takes 1 operand, not 2\n  %0: f32[2] = exp %x, %x\n               ^");
   CHECK(body_error("  %0: f32[2] = exp %x\n  %0: f32[2] = sin %x") ==

@@ -33,7 +33,8 @@ Literals reference(std::string_view sample_text, const Literals& inputs) {
 
 bool is_library(const Sample& s) {
   const Eqn& e = *s.function->results()[0].eqn();
-  return e.op != &ops::constant && e.op->lower && std::holds_alternative<lowering::Library>(e.op->lower(e));
+  return !e.op->is_elementwise && e.op != &ops::constant && e.op->lower &&
+         std::holds_alternative<lowering::Library>(e.op->lower(e));
 }
 
 /// Within 1e-12 (f64) or 2e-5 (f32) of the reference, relative to the larger of it and 1.

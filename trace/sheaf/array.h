@@ -26,16 +26,31 @@ template <class T>
 concept Scalar = std::is_arithmetic_v<T> && !std::same_as<T, char> && !std::same_as<T, wchar_t> &&
                  !std::same_as<T, char8_t> && !std::same_as<T, char16_t> && !std::same_as<T, char32_t>;
 
+/// std::complex<float> and <double>, recognised by what they can do, so that <complex> need not be included.
+template <class T>
+concept ComplexScalar =
+    requires(T z) {
+      typename T::value_type;
+      { z.real() } -> std::same_as<typename T::value_type>;
+      { z.imag() } -> std::same_as<typename T::value_type>;
+    } && (std::same_as<typename T::value_type, float> || std::same_as<typename T::value_type, double>) &&
+    sizeof(T) == 2 * sizeof(typename T::value_type);
+
+/// What elements are read as, and made from.
+template <class T>
+concept Element = Scalar<T> || ComplexScalar<T>;
+
 /// Stands for "nothing": an argument that is not mapped, an open end of a slice, an empty tree.
 struct None {
   bool operator==(const None&) const = default;
 };
 inline constexpr None none;
 
-/// The dtype of a C++ element type: float -> f32, double -> f64, int -> i32, bool -> bool.
-template <Scalar T>
+/// The dtype of a C++ element type: float -> f32, double -> f64, int -> i32, bool -> bool, complex<float> -> c64.
+template <Element T>
 constexpr DType dtype_of() {
-  if constexpr (std::same_as<T, bool>) return bool_;
+  if constexpr (ComplexScalar<T>) return sizeof(T) == 8 ? c64 : c128;
+  else if constexpr (std::same_as<T, bool>) return bool_;
   else if constexpr (std::is_floating_point_v<T>) return sizeof(T) == 4 ? f32 : f64;
   else if constexpr (std::is_signed_v<T>)
     return sizeof(T) == 1 ? i8 : sizeof(T) == 2 ? i16 : sizeof(T) == 4 ? i32 : i64;
@@ -150,15 +165,16 @@ class Array {
   /// The line that made it.
   Loc made_at() const;
 
-  /// The only element, converted to T. Throws ShapeError unless size() is 1, TracedBoolError while tracing.
-  template <Scalar T>
+  /// The only element, converted to T. Throws ShapeError unless size() is 1, TracedBoolError while tracing, TypeError
+  /// where one of T and the dtype is complex and the other is not.
+  template <Element T>
   T item(Loc loc = Loc::current()) const {
     T v{};
     read(dtype_of<T>(), &v, 1, true, loc);
     return v;
   }
   /// All elements in row-major order, converted to T (floats to integers saturate).
-  template <Scalar T>
+  template <Element T>
   std::vector<T> to_vector(Loc loc = Loc::current()) const {
     const auto n = static_cast<std::size_t>(size());
     if constexpr (std::same_as<T, bool>) {
@@ -177,7 +193,7 @@ class Array {
   const Array& wait(Loc loc = Loc::current()) const;
 
   /// x[i], x(i, slice(1, none), newaxis, ellipsis, indices): NumPy's indexing. Integer arrays gather; out-of-range
-  /// positions in them are clamped, fixed ones throw ShapeError.
+  /// positions in them are clamped (x.at(..).get() takes other modes), fixed ones throw ShapeError.
   // Not a variadic template: the conversion to Index has to happen in the user's line.
   Array operator[](const Index& i) const;
   Array operator()(const Index& i) const;
@@ -259,16 +275,34 @@ struct Index {
   Loc loc;
 };
 
+/// What a position of an index array means that is out of range after negative ones were counted from the end:
+///   clip     the nearest one in range, which is read or written, and gets the gradient
+///   fill     reads give a fill value and writes are dropped; no gradient
+///   promise  does not occur: then what is read or written is unspecified, but lies in the array
+enum class OutOfRange : std::uint8_t { clip, fill, promise };
+struct Indexing {
+  std::optional<OutOfRange> mode = {};  // none: reads clip, writes fill
+  std::optional<Number> fill = {};  // what reads give in mode fill; none: NaN, the lowest integer, the largest unsigned
+  bool unique = false;  // promises that no place is listed twice: derivatives of writes are cheaper
+  bool sorted = false;  // promises that the places ascend: so is that of mul
+};
+
 /// What x.at(...) gives: an indexed place, to be read or replaced in a copy.
 class At {
  public:
   At(Array x, std::vector<Index> index) : x_(std::move(x)), index_(std::move(index)) {}
-  Array get(Loc loc = Loc::current()) const;
-  Array set(Operand v) const;  // repeated positions of an index array: the last one stays
-  Array add(Operand v) const;  // ... here they add up
-  Array mul(Operand v) const;
-  Array min(Operand v) const;
-  Array max(Operand v) const;
+  Array get(const Indexing& options = {}, Loc loc = Loc::current()) const;
+  Array set(Operand v, const Indexing& options = {}) const;  // repeated positions of an index array: the last one stays
+  Array add(Operand v, const Indexing& options = {}) const;  // ... here they add up
+  Array mul(Operand v, const Indexing& options = {}) const;
+  Array min(Operand v, const Indexing& options = {}) const;
+  Array max(Operand v, const Indexing& options = {}) const;
+  /// f of what is there, put back: once for a place, however often it is listed.
+  template <class F>
+  Array apply(F f, const Indexing& options = {}, Loc loc = Loc::current()) const {
+    const Array old = get(options, loc);
+    return set(Operand(f(old), loc), options);
+  }
 
  private:
   Array x_;
@@ -305,12 +339,12 @@ inline At Array::at(const Index& i, const Index& j, const Index& k, const Index&
 
 /// An array of the given elements, row-major; lists of literals take the default dtypes f32, i32 (i64 or u64 where an
 /// element needs it) and bool.
-template <Scalar T>
+template <Element T>
 Array array(std::initializer_list<T> values, std::optional<DType> dtype = {}, Loc loc = Loc::current());
-template <Scalar T>
+template <Element T>
 Array array(std::initializer_list<std::initializer_list<T>> values, std::optional<DType> dtype = {},
             Loc loc = Loc::current());
-template <Scalar T>
+template <Element T>
 Array array(std::initializer_list<std::initializer_list<std::initializer_list<T>>> values,
             std::optional<DType> dtype = {}, Loc loc = Loc::current());
 /// Lists that mix kinds of numbers: f32 if one is a float.
@@ -318,10 +352,10 @@ Array array(std::initializer_list<Number> values, std::optional<DType> dtype = {
 Array array(std::initializer_list<std::initializer_list<Number>> values, std::optional<DType> dtype = {},
             Loc loc = Loc::current());
 /// From a contiguous container, whose element type gives the dtype. Without a shape: rank 1.
-template <Scalar T>
+template <Element T>
 Array array(const std::vector<T>& values, std::optional<Shape> shape = {}, std::optional<DType> dtype = {},
             Loc loc = Loc::current());
-template <Scalar T>
+template <Element T>
 Array array(std::span<const T> values, std::optional<Shape> shape = {}, std::optional<DType> dtype = {},
             Loc loc = Loc::current());
 
@@ -336,17 +370,21 @@ Array from_host(const void* data, DType from, const Shape& shape, DType to, Loc 
 
 /// What the largest of the literals is alone.
 template <class T, class Range>
-DType list_dtype(const Range& values) {
-  DType dtype = std::same_as<T, bool> ? bool_ : std::is_floating_point_v<T> ? f32 : i32;
-  for (const T v : values) {
-    const Number n(v);
-    if (n.is_above_i64() || size_bytes(n.dtype()) > size_bytes(dtype)) dtype = n.dtype();
+DType list_dtype([[maybe_unused]] const Range& values) {
+  if constexpr (ComplexScalar<T>) {
+    return dtype_of<T>();
+  } else {
+    DType dtype = std::same_as<T, bool> ? bool_ : std::is_floating_point_v<T> ? f32 : i32;
+    for (const T v : values) {
+      const Number n(v);
+      if (n.is_above_i64() || size_bytes(n.dtype()) > size_bytes(dtype)) dtype = n.dtype();
+    }
+    return dtype;
   }
-  return dtype;
 }
 
 // std::vector<bool> packs its elements.
-template <Scalar T, class Range>
+template <Element T, class Range>
 Array from_range(const Range& values, const Shape& shape, DType to, Loc loc) {
   const std::unique_ptr<T[]> copy(new T[values.size() + 1]);
   std::size_t i = 0;
@@ -356,13 +394,13 @@ Array from_range(const Range& values, const Shape& shape, DType to, Loc loc) {
 
 }  // namespace detail
 
-template <Scalar T>
+template <Element T>
 Array array(std::initializer_list<T> values, std::optional<DType> dtype, Loc loc) {
   return detail::from_range<T>(values, {static_cast<std::int64_t>(values.size())},
                                dtype.value_or(detail::list_dtype<T>(values)), loc);
 }
 
-template <Scalar T>
+template <Element T>
 Array array(std::initializer_list<std::initializer_list<T>> values, std::optional<DType> dtype, Loc loc) {
   std::vector<T> flat;
   const std::size_t inner = values.size() ? values.begin()->size() : 0;
@@ -374,7 +412,7 @@ Array array(std::initializer_list<std::initializer_list<T>> values, std::optiona
                                dtype.value_or(detail::list_dtype<T>(flat)), loc);
 }
 
-template <Scalar T>
+template <Element T>
 Array array(std::initializer_list<std::initializer_list<std::initializer_list<T>>> values, std::optional<DType> dtype,
             Loc loc) {
   std::vector<T> flat;
@@ -392,7 +430,7 @@ Array array(std::initializer_list<std::initializer_list<std::initializer_list<T>
   return detail::from_range<T>(flat, shape, dtype.value_or(detail::list_dtype<T>(flat)), loc);
 }
 
-template <Scalar T>
+template <Element T>
 Array array(std::span<const T> values, std::optional<Shape> shape, std::optional<DType> dtype, Loc loc) {
   const Shape dims = shape ? *shape : Shape{static_cast<std::int64_t>(values.size())};
   if (num_elements(dims) != static_cast<std::int64_t>(values.size()))
@@ -401,7 +439,7 @@ Array array(std::span<const T> values, std::optional<Shape> shape, std::optional
   return detail::from_host(values.data(), dtype_of<T>(), dims, dtype.value_or(dtype_of<T>()), loc);
 }
 
-template <Scalar T>
+template <Element T>
 Array array(const std::vector<T>& values, std::optional<Shape> shape, std::optional<DType> dtype, Loc loc) {
   if constexpr (std::same_as<T, bool>) {
     const std::unique_ptr<bool[]> copy(new bool[values.size() + 1]);

@@ -27,7 +27,7 @@ Array eye(std::int64_t n, DType dtype = f32, Loc loc = Loc::current());
 Array iota(const Shape& shape, int dim, DType dtype = i32, Loc loc = Loc::current());
 
 // ---- elementwise, one argument ----
-Array abs(Operand x);  // gradient at 0: 0
+Array abs(Operand x);  // gradient at 0: 0; of a complex number its length, a float
 Array sign(Operand x);  // -1, 0 or 1; NaN for NaN
 Array floor(Operand x);
 Array ceil(Operand x);
@@ -70,8 +70,20 @@ Array logical_not(Operand x);
 Array stop_gradient(Operand x);  // x, with derivative zero
 /// To another dtype. Float to integer truncates and saturates, NaN gives 0; to bool: whether it is not zero.
 Array convert(Operand x, DType dtype);
-/// The same bits read as a dtype of the same size.
+/// The same bits read as another dtype, least significant first: a larger dtype leaves a new last dim of its parts, a
+/// smaller one takes such a dim away.
 Array bitcast(Operand x, DType dtype);
+/// x rounded to this many exponent and mantissa bits, half to even, in x's dtype; gradients are rounded likewise. What
+/// is too large becomes infinite, what is below the normal numbers of fewer exponent bits zero.
+Array reduce_precision(Operand x, int exponent_bits, int mantissa_bits);
+/// re + i im, c128 if one is f64, else c64. exp, log, sqrt, abs, pow, sums, products and all shape functions take
+/// complex arrays; what has no complex meaning, as max or sort, throws TypeError. Gradients are JAX's: of a real u at
+/// x + iy, du/dx - i du/dy.
+Array complex(Operand re, Operand im);
+Array real(Operand z);
+Array imag(Operand z);
+Array conj(Operand z);
+Array angle(Operand z);  // atan2(imag, real)
 
 // ---- elementwise, several arguments ----
 Array maximum(Operand x, Operand y);  // NaN wins; ties share the gradient
@@ -223,10 +235,25 @@ Array tril(Operand x, int diagonal = 0);
 Array triu(Operand x, int diagonal = 0);
 
 // ---- indexing and order ----
-/// x's slices at integer `indices` along axis; negative ones count from the end, those out of range are clamped.
-Array take(Operand x, Operand indices, int axis = 0);
+/// x's slices at integer `indices` along axis; negative ones count from the end, those out of range are clamped unless
+/// the options say otherwise.
+Array take(Operand x, Operand indices, int axis = 0, const Indexing& options = {});
 /// out[i..] = x[.., indices[i..], ..] along axis; the other dims agree.
-Array take_along_axis(Operand x, Operand indices, int axis = -1);
+Array take_along_axis(Operand x, Operand indices, int axis = -1, const Indexing& options = {});
+/// Windows of x at data's places, as StableHLO numbers their dims. Index vectors lie along the last dim of the indices,
+/// and are not counted from the end. The tensor of windows has the indices' other dims, and those inside a window.
+struct WindowDims {
+  std::vector<std::int64_t> inside = {};  // its dims inside a window, ascending
+  std::vector<std::int64_t> dropped = {};  // dims of x that it lacks, windows being one wide there
+  std::vector<std::int64_t> starts = {};  // the dim of x that each component of an index vector starts in
+  std::vector<std::int64_t> batch = {}, indices_batch = {};  // dims of x, and of the indices, that go together
+};
+/// Windows of `sizes` (one extent per dim of x).
+Array gather(Operand x, Operand indices, const WindowDims& dims, const Shape& sizes, const Indexing& options = {});
+/// x with each window of `updates` combined into it, in row-major order; set keeps the last.
+enum class Combine : std::uint8_t { set, add, mul, min, max };
+Array scatter(Operand x, Operand indices, Operand updates, const WindowDims& dims, Combine how,
+              const Indexing& options = {});
 /// The window of `sizes` at `starts` (one integer per dim; negative ones count from the end, then all are clamped so
 /// that the window fits).
 Array dynamic_slice(Operand x, Operand starts, const Shape& sizes);
@@ -236,6 +263,12 @@ Array dynamic_update_slice(Operand x, Operand update, Operand starts);
 Array one_hot(Operand x, std::int64_t classes, DType dtype = f32);
 Array sort(Operand x, int axis = -1);  // ascending, stable; NaN last
 Array argsort(Operand x, int axis = -1);  // i32
+/// The k largest elements along axis, descending, and their positions (i32). NaN counts as largest; of equal elements
+/// the first comes first.
+struct TopK {
+  Array values, indices;
+};
+TopK top_k(Operand x, std::int64_t k, int axis = -1);
 /// All of `operands` in the order of the first `num_keys` of them, along axis.
 std::vector<Array> sort_together(const std::vector<Array>& operands, int axis = -1, int num_keys = 1,
                                  Loc loc = Loc::current());

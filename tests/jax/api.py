@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from points import BF16, INTS, grid, int_points
 from writer import NAMES, type_name, words
@@ -127,3 +128,44 @@ def functions(out):
         for name, fn in OF_INTEGERS.items():
             for t in (np.bool_, np.int8, np.uint8, np.int32, np.uint32):
                 call(name, fn, np.array([[1, 0, 100, 3], [0, 0, 0, 0], [127, 127, 2, 1]]).astype(t))
+
+
+COMPLEX = {  # of one complex number
+    "neg": lambda z: -z,
+    "conj": jnp.conj,
+    "abs": jnp.abs,
+    "angle": jnp.angle,
+    "exp": jnp.exp,
+    "log": jnp.log,
+    "sqrt": jnp.sqrt,
+    "reciprocal": lambda z: 1 / z,
+    "square": lambda z: z * z,
+    "sum": jnp.sum,
+}
+OF_TWO_COMPLEX = {
+    "add": lambda z, w: z + w,
+    "sub": lambda z, w: z - w,
+    "mul": lambda z, w: z * w,
+    "div": lambda z, w: z / w,
+    "pow": lambda z, w: z**w,
+    "dot": jnp.dot,
+    "outer": jnp.outer,
+}
+
+
+def complex_numbers(out):
+    """Functions of real and imaginary parts, giving both, so that no convention of complex derivatives matters."""
+
+    def parts(z):
+        return jnp.stack([jnp.real(z), jnp.imag(z)])
+
+    re, im = (p.reshape(-1) for p in np.meshgrid([0.5, -1.25, 2, -3], [0.75, -0.5, 1.5]))
+    for t in (np.float64, np.float32):
+        z = [re.astype(t), im.astype(t)]
+        w = [np.roll(re, 5).astype(t) + t(0.25), np.roll(im, 7).astype(t)]
+        for name, fn in COMPLEX.items():
+            of_parts = lambda x, y: parts(fn(lax.complex(x, y)))
+            out.row("complex:" + name, of_parts, z, batches=[(0, -1)] if t == np.float64 else [], result=NAMES[t.__name__])
+        for name, fn in OF_TWO_COMPLEX.items():
+            of_parts = lambda x, y, u, v: parts(fn(lax.complex(x, y), lax.complex(u, v)))
+            out.row("complex:" + name, of_parts, [*z, *w], result=NAMES[t.__name__])

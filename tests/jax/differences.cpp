@@ -56,6 +56,7 @@ bool at_zero(const Point& p) { return p.operands[0] == 0; }
 bool at_infinity(const Point& p) { return std::isinf(p.operands[0]); }
 bool nan_in_row(const Point& p) { return p.nan_in_row; }
 bool infinity_in_row(const Point& p) { return p.infinity_in_row; }
+bool zero_in_row(const Point& p) { return p.zero_in_row; }
 bool is_nearly_equal(const Point& p) { return std::abs(p.got - p.want) <= 1e-7 * std::abs(p.want); }
 
 bool square_overflows(const Point& p) {
@@ -93,6 +94,7 @@ constexpr Difference kDifferences[] = {
     {"cumulative", "jvp vjp", infinity_in_row,
      "a product's derivative is the product of the others, and logsumexp beyond inf has none; JAX's are NaN and finite"},
     {"reduce_window", "jvp vjp", nan_in_row, "a window whose extreme is NaN gives none; JAX picks an element of it"},
+    {"top_k", "value", zero_in_row, "-0 equals +0, and the first comes first; JAX's -0 is the smaller"},
     {"exp2 sinh cosh", "value jvp vjp", is_error_of_argument, "JAX scales the argument of exp, and rounds it"},
 };
 
@@ -175,11 +177,13 @@ void check_agrees(const Row& row, const Quantity& quantity, int j, const ir::Lit
             .operands = {},
             .nan_in_row = false,
             .infinity_in_row = false,
+            .zero_in_row = false,
             .got = got.get(i),
             .want = want.get(i)};
     if (is_float(got.dtype()) && is_near(p.got, p.want, got.dtype(), allowed)) continue;
     p.nan_in_row = holds(row, [](double x) { return std::isnan(x); });
     p.infinity_in_row = holds(row, [](double x) { return std::isinf(x); });
+    p.zero_in_row = holds(row, [](double x) { return x == 0; });
     for (const ir::Literal& x : row.operands)
       p.operands.push_back(op.is_elementwise && quantity.kind != "vmap" ? x.get(x.dims().empty() ? 0 : i) : 0);
     CHECK_MESSAGE(is_accepted(name, quantity, p), "result ", j, ", element ", i, ": ", describe(p));

@@ -13,7 +13,7 @@ namespace sheaf::tests {
 struct Point {
   DType dtype;                   // of the last operand
   std::vector<double> operands;  // all zeros where the row is not elementwise
-  bool nan_in_row, infinity_in_row;
+  bool nan_in_row, infinity_in_row, zero_in_row;
   double got, want;
 };
 

@@ -80,6 +80,13 @@ def unary(out):
     out.row("not", lax.bitwise_not, [BOOLS])
 
 
+def precision(out):
+    for t in FLOATS:
+        for exponent, mantissa in [(8, 23), (5, 10), (8, 7), (4, 3), (2, 1)]:
+            fn = lambda x: lax.reduce_precision(x, exponent, mantissa)
+            out.row("reduce_precision", fn, [float_points(t)], exponent_bits=exponent, mantissa_bits=mantissa)
+
+
 def binary(out):
     for name, fn in {**ARITHMETIC, **BINARY_FLOAT, **COMPARE}.items():
         for t in FLOATS:

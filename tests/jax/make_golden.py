@@ -24,6 +24,7 @@ from writer import Writer
 
 FAMILIES = [
     elementwise.unary,
+    elementwise.precision,
     elementwise.binary,
     elementwise.ternary,
     elementwise.conversions,
@@ -31,11 +32,13 @@ FAMILIES = [
     tensors.reductions,
     tensors.products,
     tensors.indexing,
+    tensors.top_k,
     windows.windows,
     attention.attention,
     api.promotion,
     api.draws,
     api.functions,
+    api.complex_numbers,
     linalg.linalg,
     linalg.einsum,
     linalg.collectives,

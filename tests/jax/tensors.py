@@ -306,3 +306,14 @@ def scatters(out):
                 index_dim=[1],
                 **fields
             )
+
+
+def top_k(out):
+    points = [[3, np.nan, -np.inf, 0.5, -0.5, 1, np.inf, -0.5, 0.5, -2, np.nan], [2, 2, 1, 1, 2, 3, 3, 1, 2, 1, 3]]
+    for t in FLOATS:
+        for k in (0, 4, 11):
+            x = np.array(points).astype(t)
+            out.row("top_k", lambda x: lax.top_k(x, k), [x], batches=[(0,), (2,)] if k == 4 else [], dim=[1], k=k)
+    out.row("top_k", lambda x: lax.top_k(x, 4), [np.float32([-0.0, 0.0, -1, 0.0, -0.0])], dim=[0], k=4)
+    for t in (np.int8, np.uint32):
+        out.row("top_k", lambda x: lax.top_k(x, 3, axis=0), [1 + ramp((7, 2), t)], dim=[0], k=3)

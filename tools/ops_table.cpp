@@ -176,21 +176,22 @@ Code code(Op op) {
 
 constexpr const char* kHead = R"(# Ops
 
-This page is printed by `sheaf ops`, from the data sheets in `ir/ops/`; a test compares the two. After a change of an op:
+This page is printed by `sheaf ops` from the data sheets in `ir/ops/`; a test compares the two. After a change of an op:
 
 ```
 build/sheaf ops > docs/ops.md
 ```
 
 * **dtypes**: what the op's samples are accepted with, in the place of their (most frequent) dtype.
-* **jvp**: *rule* is a function of the sheet; an op that is *linear* in its operands, or *in each* with the others fixed, needs
-  none; *rule, linear*: which one depends on the attributes; *regions*: `passes/regions.h` goes through the op's functions.
+* **jvp**: *rule* is a function of the sheet; an op that is *linear* in its operands, or *in each* with the others
+  fixed, needs none; *rule, linear*: which one depends on the attributes; *regions*: `passes/regions.h` goes through
+  the op's functions.
 * **transpose**: *rule* is a function of the sheet.
-* **batch**: *derived* from the factors of the shape rule, which fit any position of the batch dim; *rule* is a function of the
-  sheet; *axis*: how it becomes array work when its named axis is vectorised.
+* **batch**: *derived* from the factors of the shape rule, which fit any position of the batch dim; *rule* is a
+  function of the sheet; *axis*: how it becomes array work when its named axis is vectorised.
 * **lowering**: what code generation sees; *ops*: the op is written out in other ops when all transforms are done.
-* **CPU**: templates of the kernels that its samples become, by themselves. *host*: a step that the host runs, a loop, a branch,
-  or a call of LAPACK.
+* **CPU**: templates of the kernels that its samples become, by themselves. *host*: a step that the host runs, a loop,
+  a branch, or a call of LAPACK.
 * **CUDA**: *yes* where all of these kernels have CUDA text, else those that do not.
 
 Holes, in italics, and why:

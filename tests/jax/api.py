@@ -165,7 +165,9 @@ def complex_numbers(out):
         w = [np.roll(re, 5).astype(t) + t(0.25), np.roll(im, 7).astype(t)]
         for name, fn in COMPLEX.items():
             of_parts = lambda x, y: parts(fn(lax.complex(x, y)))
-            out.row("complex:" + name, of_parts, z, batches=[(0, -1)] if t == np.float64 else [], result=NAMES[t.__name__])
+            out.row(
+                "complex:" + name, of_parts, z, batches=[(0, -1)] if t == np.float64 else [], result=NAMES[t.__name__]
+            )
         for name, fn in OF_TWO_COMPLEX.items():
             of_parts = lambda x, y, u, v: parts(fn(lax.complex(x, y), lax.complex(u, v)))
             out.row("complex:" + name, of_parts, [*z, *w], result=NAMES[t.__name__])

@@ -118,7 +118,7 @@ TEST_CASE("quotients and powers hold where squares of their parts would not") {
   CHECK(at(ops::pow, 0, {2, 1}) == 0.0);
 }
 
-TEST_CASE("the square root's cut takes the side that the sign of zero says") {
+TEST_CASE("B45: the square root's cut takes the side that the sign of zero says (jax 39110)") {
   CHECK(same_complex(at(ops::sqrt, {-1, -0.0}), 0, -1));
   CHECK(same_complex(at(ops::sqrt, {-1, 0.0}), 0, 1));
   CHECK(same_complex(at(ops::sqrt, {0, -0.0}), 0, -0.0));

@@ -279,7 +279,7 @@ ir::lowering::Scatter::Combine scatter_combine(Write how) {
 // Updates are laid out as [lists, partial ranges, whole dims]; partial ranges become lists of their own.
 Array write_lists(const Array& x, const IndexPlan& plan, const Array& value, Write how, const Shape& lists,
                   std::span<const Array> list_values, const Indexing& options) {
-  ir::ops::Scatter s{.combine = scatter_combine(how), .unique = options.unique, .sorted = options.sorted};
+  ir::ops::Scatter s{.combine = scatter_combine(how), .unique = options.unique};
   const DType dtype = index_dtype(plan, x.shape());
   Shape index_shape = lists;
   std::vector<int> partial;
@@ -290,6 +290,7 @@ Array write_lists(const Array& x, const IndexPlan& plan, const Array& value, Wri
       index_shape.push_back(p.count);
     }
   }
+  s.sorted = options.sorted && num_elements(index_shape) == num_elements(lists);  // else rows start over: 0 1 0 1
   std::vector<Array> indices;
   for (std::size_t d = 0; d < plan.dims.size(); ++d) {
     const IndexPlan::Dim& p = plan.dims[d];

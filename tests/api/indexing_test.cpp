@@ -88,6 +88,13 @@ TEST_CASE("the gradient of a segment product is exact at zeros, and the same for
   }
 }
 
+TEST_CASE("sorted places keep the gradient where a range makes several of each") {
+  const Array ids = array({0, 0, 1}), u = array({{2.0, 3.0}, {5.0, 7.0}, {11.0, 13.0}});
+  const auto product = [&](Array x) { return sum(ones({2, 3}, f64).at(ids, slice(0, 2)).mul(x, {.sorted = true})); };
+  CHECK(product(u).item<double>() == 10 + 21 + 1 + 11 + 13 + 1);
+  CHECK(reals(grad(product)(u)) == D{5, 7, 2, 3, 1, 1});
+}
+
 TEST_CASE("apply changes each listed place once") {
   const auto f = [](const Array& v) { return v * v + 1; };
   const Array x = array({1.0, 2.0, 3.0});

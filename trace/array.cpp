@@ -17,11 +17,25 @@
 namespace sheaf {
 namespace {
 
-// Elements converted one by one, by the same rules as on a device.
+// Whether a part of each complex element is not zero.
+void are_nonzero(const std::byte* from, DType from_dtype, std::byte* to, std::int64_t count) {
+  const DType part = part_dtype(from_dtype);
+  const std::size_t bytes = size_bytes(part);
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::uint64_t parts[2] = {};
+    std::memcpy(&parts[0], from + 2 * i * bytes, bytes);
+    std::memcpy(&parts[1], from + (2 * i + 1) * bytes, bytes);
+    to[i] = std::byte{ir::from_bits(part, parts[0]) != 0 || ir::from_bits(part, parts[1]) != 0};
+  }
+}
+
+// Elements converted one by one, by the same rules as on a device; from complex only to complex or bool.
 void convert_elements(const std::byte* from, DType from_dtype, std::byte* to, DType to_dtype, std::int64_t count) {
   if (is_complex(from_dtype) && is_complex(to_dtype))
     return convert_elements(from, part_dtype(from_dtype), to, part_dtype(to_dtype), 2 * count);
+  if (is_complex(from_dtype)) return are_nonzero(from, from_dtype, to, count);
   const std::size_t from_bytes = size_bytes(from_dtype), to_bytes = size_bytes(to_dtype);
+  const DType to_part = part_dtype(to_dtype);
   if (from_dtype == to_dtype) {
     if (count > 0) std::memcpy(to, from, static_cast<std::size_t>(count) * from_bytes);
     return;
@@ -29,8 +43,11 @@ void convert_elements(const std::byte* from, DType from_dtype, std::byte* to, DT
   for (std::int64_t i = 0; i < count; ++i) {
     std::uint64_t in[3] = {};
     std::memcpy(in, from + i * from_bytes, from_bytes);
-    const std::uint64_t out = ir::eval_op(ir::ScalarOp::convert, from_dtype, to_dtype, in);
-    std::memcpy(to + i * to_bytes, &out, to_bytes);
+    // Of a complex element the real part, before an imaginary one of 0.
+    const std::uint64_t out[2] = {from_dtype == to_part ? in[0]
+                                                        : ir::eval_op(ir::ScalarOp::convert, from_dtype, to_part, in)};
+    std::memcpy(to + i * to_bytes, out, size_bytes(to_part));
+    std::memset(to + i * to_bytes + size_bytes(to_part), 0, to_bytes - size_bytes(to_part));
   }
 }
 
@@ -166,6 +183,9 @@ namespace detail {
 
 Array from_host(const void* data, DType from, const Shape& shape, DType to, Loc loc) {
   check_shape("array", shape, loc);
+  if (is_complex(from) && !is_complex(to) && !is_bool(to))
+    throw TypeError(
+        loc, fmt::format("array: no conversion from {} to {}: take real(), imag() or abs()", name(from), name(to)));
   const ir::Type type(to, shape);
   std::vector<std::byte> converted;
   std::span bytes(static_cast<const std::byte*>(data),

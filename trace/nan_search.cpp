@@ -17,20 +17,28 @@
 namespace sheaf {
 namespace {
 
-// The first bad element, or -1.
+// Element i, or the imaginary part of it.
+double part_of(const ir::Literal& x, std::int64_t i, bool is_imaginary) {
+  if (!is_complex(x.dtype())) return is_imaginary ? 0 : x.get(i);
+  return x.get_part(i, is_imaginary);
+}
+
+// The first element that is bad or has a bad part, or -1.
 std::int64_t first_bad(const ir::Literal& x, BadValues bad) {
-  if (!is_float(x.dtype())) return -1;
+  if (!is_differentiable(x.dtype())) return -1;
   for (std::int64_t i = 0; i < x.size(); ++i)
-    if (const double v = x.get(i); (bad.nans && std::isnan(v)) || (bad.infinities && std::isinf(v))) return i;
+    for (const double v : {part_of(x, i, false), part_of(x, i, true)})
+      if ((bad.nans && std::isnan(v)) || (bad.infinities && std::isinf(v))) return i;
   return -1;
 }
 
-// "NaN at [3, 0]"
+// "NaN at [3, 0]"; a complex element is NaN if a part is.
 std::string place_of(const ir::Literal& x, std::int64_t at) {
   Shape index(x.dims().size());
   std::int64_t rest = at;
   for (std::size_t d = index.size(); d-- > 0; rest /= x.dims()[d]) index[d] = rest % x.dims()[d];
-  return fmt::format("{} at {}", std::isnan(x.get(at)) ? "NaN" : "infinity", to_string(index));
+  const bool is_nan = std::isnan(part_of(x, at, false)) || std::isnan(part_of(x, at, true));
+  return fmt::format("{} at {}", is_nan ? "NaN" : "infinity", to_string(index));
 }
 
 std::string range_of(const ir::Literal& x) {

@@ -2,6 +2,7 @@
 // differentiated with JAX's conventions.
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <complex>
 
 #include "sheaf/sheaf.h"
@@ -55,6 +56,40 @@ TEST_CASE("complex arrays are made of C++'s, of parts, and of real arrays, and r
   CHECK(to_string(complex(1.0, -2.0)) == "1-2i");
 }
 
+TEST_CASE("real numbers become complex elements, and those no real ones") {
+  CHECK(complexes(array({1.0, 2.0}, c64)) == Zs{1, 2});
+  CHECK(complexes(array({1, -2}, c128)) == Zs{1, -2});
+  CHECK(complexes(array({{true}, {false}}, c64)) == Zs{1, 0});
+  CHECK(complexes(array(std::vector<double>{0.1}, {}, c128)) == Zs{0.1});
+  CHECK(complexes(array(std::vector<float>{}, {}, c64)) == Zs{});
+  CHECK(complexes(array(kPoints, {}, c64)) == kPoints);
+  CHECK(reals(array(Zs{{0, 1}, 0, 2}, {}, bool_)) == D{1, 0, 1});
+}
+
+TEST_CASE("NaN and infinity are found in either part of a complex result") {
+  const auto said = [](auto f) {
+    std::string text = "nothing was thrown";
+    set_debug_nans(true);
+    set_debug_infs(true);
+    try {
+      f();
+    } catch (const RuntimeError& e) { text = e.what(); }
+    set_debug_nans(false);
+    set_debug_infs(false);
+    return text;
+  };
+  const Array large = array(Zs{{1, 2}, {0, 1e308}}), given = array(Zs{{1, std::nan("")}});
+  const auto infinite = [&] { large * 10.0; };
+  CHECK(said(infinite) ==
+        "complex_test.cpp:82: mul: result 0 is infinity at [1]\n"
+        "  complex_test.cpp:82: mul gives infinity at [1]\n"
+        "  operand 0: f64[2] in [2, 1e+308]\n  operand 1: f64[] in [10, 10]");
+  const auto passed_on = [&] { given + 1.0; };
+  CHECK(said(passed_on) == "complex_test.cpp:87: add: result 0 is NaN at [0]\n  it was given: input 0 is NaN at [0]");
+  const auto fine = [&] { large + 1.0; };
+  CHECK(said(fine) == "nothing was thrown");
+}
+
 TEST_CASE("arithmetic and functions of complex arrays are the standard library's, eagerly and compiled") {
   const Array z = points(), w = array(Zs{{2, -1}, {0, 3}, {1, 1}});
   const auto check = [&](auto f, const Zs& want) {
@@ -75,8 +110,14 @@ TEST_CASE("arithmetic and functions of complex arrays are the standard library's
   CHECK(reals(angle(z))[1] == doctest::Approx(std::arg(kPoints[1])));
   CHECK(reals(abs(z))[0] == doctest::Approx(std::sqrt(5.0)));
   CHECK(reals(z == conj(conj(z))) == D{1, 1, 1});
-  CHECK(sqrt(complex(-1.0, -0.0)).item<Z>() == Z(0, -1));
-  CHECK(sqrt(complex(-1.0, 0.0)).item<Z>() == Z(0, 1));
+}
+
+TEST_CASE("B45: the square root of -1 - 0i is -i, eagerly and compiled (jax 39110)") {
+  const auto root = jit([](Array x) { return sqrt(x); });
+  for (const double zero : {0.0, -0.0}) {
+    CHECK(sqrt(complex(-1.0, zero)).item<Z>() == Z(0, std::copysign(1, zero)));
+    CHECK(root(complex(-1.0, zero)).item<Z>() == Z(0, std::copysign(1, zero)));
+  }
 }
 
 TEST_CASE("sums, products of matrices and shape functions take complex arrays") {

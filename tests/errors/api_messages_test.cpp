@@ -78,6 +78,8 @@ TEST_CASE("complex arrays are refused where their numbers have no order, or woul
         "HERE: sort: operand 0 (c64[2]) is complex: complex numbers have no order" + pair);
   CHECK(said<TypeError>([] { convert(array(complex_pair()), f32); }) ==
         "HERE: convert: no conversion from c64 to f32: take real(), imag() or abs()" + pair);
+  CHECK(said<TypeError>([] { array(std::vector<std::complex<float>>(2), {}, f32); }) ==
+        "HERE: array: no conversion from c64 to f32: take real(), imag() or abs()");
   CHECK(said<TypeError>([] { array(complex_pair()).to_vector<float>(); }) ==
         "HERE: to_vector: the elements of c64[2] are complex, not f32");
   CHECK(said<TypeError>([] { ones({1}).item<std::complex<float>>(); }) ==

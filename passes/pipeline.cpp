@@ -3,10 +3,10 @@
 #include "passes/pipeline.h"
 
 #include <chrono>
-#include <cstdlib>
 
 #include "ir/check.h"
 #include "ir/complex.h"
+#include "ir/environment.h"
 #include "ir/log.h"
 #include "ir/verify.h"
 #include "passes/emit.h"
@@ -63,14 +63,12 @@ constexpr Pass kStages[] = {
 };
 
 bool verifies() {
-  static const bool on = [] {
-    const char* env = std::getenv("SHEAF_VERIFY");
 #ifdef NDEBUG
-    return env && *env == '1';
+  constexpr bool kByDefault = false;
 #else
-    return !env || *env != '0';
+  constexpr bool kByDefault = true;
 #endif
-  }();
+  static const bool on = is_switched_on("SHEAF_VERIFY", kByDefault);
   return on;
 }
 

@@ -4,11 +4,11 @@
 #include <absl/container/flat_hash_map.h>
 #include <fmt/format.h>
 
-#include <cstdlib>
 #include <mutex>
 #include <vector>
 
 #include "ir/callbacks.h"
+#include "ir/environment.h"
 #include "ir/op.h"
 #include "ir/ops/attrs.h"
 #include "trace/apply.h"
@@ -18,10 +18,7 @@ namespace sheaf {
 namespace {
 
 bool is_on() {
-  static const bool on = [] {
-    const char* env = std::getenv("SHEAF_DEBUG_INDEX");
-    return env && *env == '1';
-  }();
+  static const bool on = ir::is_switched_on("SHEAF_DEBUG_INDEX");
   return on;
 }
 

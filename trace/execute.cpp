@@ -6,9 +6,9 @@
 
 #include <atomic>
 #include <chrono>
-#include <cstdlib>
 
 #include "codegen/lower.h"
+#include "ir/environment.h"
 #include "ir/eval.h"
 #include "ir/log.h"
 #include "ir/text.h"
@@ -70,10 +70,7 @@ auto& programs() {
 }
 
 bool interprets() {
-  static const bool on = [] {
-    const char* env = std::getenv("SHEAF_INTERPRET");
-    return env && *env == '1';
-  }();
+  static const bool on = ir::is_switched_on("SHEAF_INTERPRET");
   return on;
 }
 

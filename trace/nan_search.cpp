@@ -6,8 +6,8 @@
 
 #include <atomic>
 #include <cmath>
-#include <cstdlib>
 
+#include "ir/environment.h"
 #include "ir/eval.h"
 #include "ir/op.h"
 #include "passes/transforms.h"
@@ -108,13 +108,8 @@ std::string origin(const Source& source, std::span<const ir::Literal> inputs, Ba
   return "run equation by equation, the program gives none";
 }
 
-bool is_set(const char* variable) {
-  const char* env = std::getenv(variable);
-  return env && *env && *env != '0';
-}
-
 struct Watched {
-  std::atomic<bool> nans{is_set("SHEAF_DEBUG_NANS")}, infinities{is_set("SHEAF_DEBUG_INFS")};
+  std::atomic<bool> nans{ir::is_switched_on("SHEAF_DEBUG_NANS")}, infinities{ir::is_switched_on("SHEAF_DEBUG_INFS")};
 };
 Watched& watched() {
   static Watched w;

@@ -3,8 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <cstdlib>
-
+#include "ir/environment.h"
 #include "ir/op.h"
 #include "trace/messages.h"
 #include "trace/recorder.h"
@@ -100,10 +99,7 @@ void check_pure(const Traced& first, const Traced& second, const Tracing& how) {
                            how.what, where));
 }
 
-bool checks_purity() {
-  const char* env = std::getenv("SHEAF_CHECK_PURE");
-  return env && *env && *env != '0';
-}
+bool checks_purity() { return ir::is_switched_on("SHEAF_CHECK_PURE"); }
 
 }  // namespace
 

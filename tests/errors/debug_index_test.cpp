@@ -1,14 +1,14 @@
 // SHEAF_DEBUG_INDEX=1 is read once, so each case is a process of its own, which runs the hidden case at the end and
 // whose stderr is compared.
 #include <doctest/doctest.h>
-#include <fcntl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "sheaf/sheaf.h"
+#include "tests/child.h"
 
 using namespace sheaf;
 
@@ -17,26 +17,9 @@ namespace {
 const Loc kHere{"program.cpp", 7};
 
 std::string said_by(const std::string& what, bool debug) {
-  int ends[2];
-  REQUIRE(pipe(ends) == 0);
-  const pid_t child = fork();
-  if (child == 0) {
-    dup2(ends[1], STDERR_FILENO);
-    dup2(open("/dev/null", O_WRONLY), STDOUT_FILENO);
-    setenv("INDEX_CASE", what.c_str(), 1);
-    if (debug) setenv("SHEAF_DEBUG_INDEX", "1", 1);
-    execl("/proc/self/exe", "sheaf_tests", "-tc=[debug index] a program", "--no-skip", static_cast<char*>(nullptr));
-    _exit(127);
-  }
-  close(ends[1]);
-  std::string text;
-  char buffer[4096];
-  for (ssize_t n = 0; (n = read(ends[0], buffer, sizeof buffer)) > 0;) text.append(buffer, static_cast<std::size_t>(n));
-  close(ends[0]);
-  int status = 0;
-  REQUIRE(waitpid(child, &status, 0) == child);
-  CHECK(WEXITSTATUS(status) == 0);
-  return text;
+  std::vector<std::pair<std::string, std::string>> variables = {{"INDEX_CASE", what}};
+  if (debug) variables.emplace_back("SHEAF_DEBUG_INDEX", "1");
+  return tests::said_by_child("debug index", variables);
 }
 
 void run_case(const std::string& what) {

@@ -1,9 +1,6 @@
 // What a process says to a wrong environment variable: each is read once, so each case is a process of its own, which
 // runs the hidden case at the end and whose stderr is compared.
 #include <doctest/doctest.h>
-#include <fcntl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <string>
@@ -11,6 +8,7 @@
 #include "codegen/cuda/nvrtc.h"
 #include "runtime/thread_pool.h"
 #include "sheaf/sheaf.h"
+#include "tests/child.h"
 
 using namespace sheaf;
 
@@ -18,26 +16,7 @@ namespace {
 
 /// Everything the hidden case writes to stderr with `name` set to `value`.
 std::string said_with(const char* name, const std::string& value) {
-  int ends[2];
-  REQUIRE(pipe(ends) == 0);
-  const pid_t child = fork();
-  if (child == 0) {
-    dup2(ends[1], STDERR_FILENO);
-    dup2(open("/dev/null", O_WRONLY), STDOUT_FILENO);
-    setenv(name, value.c_str(), 1);
-    execl("/proc/self/exe", "sheaf_tests", "-tc=[environment] a program", "--no-skip", static_cast<char*>(nullptr));
-    _exit(127);
-  }
-  close(ends[1]);
-  std::string text;
-  char buffer[4096];
-  for (ssize_t n = 0; (n = read(ends[0], buffer, sizeof buffer)) > 0;) text.append(buffer, static_cast<std::size_t>(n));
-  close(ends[0]);
-  int status = 0;
-  REQUIRE(waitpid(child, &status, 0) == child);
-  CHECK(WIFEXITED(status));
-  CHECK(WEXITSTATUS(status) == 0);
-  return text;
+  return tests::said_by_child("environment", {{name, value}});
 }
 
 }  // namespace
@@ -58,6 +37,16 @@ TEST_CASE("a wrong environment variable is one warning, and the program runs") {
         "sheaf warning: SHEAF_LOG: unknown topic 'pases'; there are all, passes, compile, cache, runtime\n");
   CHECK(said_with("SHEAF_DUMP", "/proc/self/nowhere") ==
         "sheaf warning: SHEAF_DUMP: /proc/self/nowhere/scaled cannot be made: No such file or directory\n");
+}
+
+TEST_CASE("a switch is 0 or 1; anything else is one warning, and leaves it off") {
+  for (const std::string name :
+       {"SHEAF_INTERPRET", "SHEAF_CHECK_PURE", "SHEAF_DEBUG_NANS", "SHEAF_DEBUG_INFS", "SHEAF_DEBUG_INDEX"}) {
+    CHECK(said_with(name.c_str(), "yes") == "sheaf warning: " + name + "=yes is neither 0 nor 1; using 0\n");
+    CHECK(said_with(name.c_str(), "").empty());
+    CHECK(said_with(name.c_str(), "0").empty());
+  }
+  CHECK(said_with("SHEAF_VERIFY", "on").starts_with("sheaf warning: SHEAF_VERIFY=on is neither 0 nor 1; using "));
 }
 
 TEST_CASE("the log says what each pass leaves of a program, and why a function is traced") {
@@ -104,6 +93,7 @@ TEST_CASE("[environment] a program" * doctest::skip()) {
     const auto scaled = jit([](Array x) { return x * 2; }, {.name = "scaled"});
     const Array x = array(std::vector<float>(4 << 20, 3.0f), {}, {}, here);
     if (scaled(x, here)(0).item<float>() != 6) std::exit(1);
+    take(arange(3), array({1}));
     log(Operand(-1.0f, Loc{"program.cpp", 2}));
     log(Operand(0.0f, Loc{"program.cpp", 3}));
   } catch (const Error& error) { std::fprintf(stderr, "%s\n", error.what()); }

@@ -10,9 +10,14 @@
 namespace sheaf::ir {
 namespace {
 
+struct Slot {
+  Callback callback;
+  bool is_watcher;
+};
+
 struct Table {
   std::mutex mutex;
-  std::deque<Callback> slots;  // grows only: a running callback stays where it is
+  std::deque<Slot> slots;  // grows only: a running callback stays where it is
 };
 
 Table& table() {
@@ -20,7 +25,13 @@ Table& table() {
   return t;
 }
 
-const Callback* find(int slot) {
+int add(Slot slot) {
+  std::lock_guard lock(table().mutex);
+  table().slots.push_back(std::move(slot));
+  return static_cast<int>(table().slots.size()) - 1;
+}
+
+const Slot* find(int slot) {
   std::lock_guard lock(table().mutex);
   return slot >= 0 && slot < std::ssize(table().slots) ? &table().slots[slot] : nullptr;
 }
@@ -42,22 +53,25 @@ int batch_dims_of(const Literal& x, std::int64_t lanes) {
 
 }  // namespace
 
-int add_callback(Callback callback) {
-  std::lock_guard lock(table().mutex);
-  table().slots.push_back(std::move(callback));
-  return static_cast<int>(table().slots.size()) - 1;
+int add_callback(Callback callback) { return add({std::move(callback), false}); }
+int add_watcher(Callback watcher) { return add({std::move(watcher), true}); }
+
+bool is_watcher(int slot) {
+  const Slot* found = find(slot);
+  return found && found->is_watcher;
 }
 
 absl::Status run_callback(int slot, std::int64_t lanes, std::span<const Literal> in, std::span<Literal> out) {
-  const Callback* callback = find(slot);
-  if (!callback) return absl::FailedPreconditionError(fmt::format("slot {} belongs to another process", slot));
+  const Slot* found = find(slot);
+  if (!found) return absl::FailedPreconditionError(fmt::format("slot {} belongs to another process", slot));
+  const Callback& callback = found->callback;
   try {
-    if (lanes == 1) return (*callback)(in, out);
+    if (lanes == 1) return callback(in, out);
     for (std::int64_t lane = 0; lane < lanes; ++lane) {
       Literals operands, results;
       for (const Literal& x : in) operands.push_back(lane_of(x, lane, lanes, batch_dims_of(x, lanes)));
       for (const Literal& x : out) results.push_back(lane_of(x, lane, lanes, batch_dims_of(x, lanes)));
-      if (absl::Status s = (*callback)(operands, results); !s.ok()) return s;
+      if (absl::Status s = callback(operands, results); !s.ok()) return s;
       for (std::size_t j = 0; j < out.size(); ++j)
         if (results[j].bytes() > 0)
           std::memcpy(out[j].data() + results[j].bytes() * lane, results[j].data(), results[j].bytes());

@@ -16,6 +16,10 @@ using Callback = std::function<absl::Status(std::span<const Literal> in, std::sp
 
 /// The number of a new slot.
 int add_callback(Callback callback);
+/// The number of a new slot that has no results and only looks whether its operands make sense: what runs more than was
+/// written, as all branches under vmap, leaves it out.
+int add_watcher(Callback watcher);
+bool is_watcher(int slot);
 /// Runs slot `slot`: once for each of `lanes` examples, whose operands and results lie along the first dims.
 absl::Status run_callback(int slot, std::int64_t lanes, std::span<const Literal> in, std::span<Literal> out);
 

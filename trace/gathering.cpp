@@ -96,6 +96,13 @@ Array scatter(Operand x, Operand indices, Operand updates, const WindowDims& dim
   check_indices("scatter", indices);
   const std::vector<PositionRange> ranges = ranges_of(x.shape(), window_sizes(x.shape(), updates.shape(), dims), dims);
   check_starts("scatter", indices, ranges, dims, options, x.loc());
+  if (ranges.size() == dims.starts.size() && !ranges.empty() && indices.shape().back() == std::ssize(ranges))
+    check_promise("scatter", to_array(indices), ranges,
+                  {.unique = options.unique,
+                   .sorted = options.sorted,
+                   .clips = options.mode == OutOfRange::clip,
+                   .batch = dims.indices_batch},
+                  x.loc());
   const ir::ops::Scatter s{.combine = combine_of(how),
                            .update_window_dims = dims.inside,
                            .inserted = dims.dropped,

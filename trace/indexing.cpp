@@ -184,6 +184,22 @@ void check_lists(std::string_view name, const Array& x, const IndexPlan& plan, c
   }
 }
 
+// The places that lists name, in the array: what a write promises is of these.
+void check_promises(std::string_view name, const Array& x, const IndexPlan& plan, const Shape& lists,
+                    const Indexing& options, Loc loc) {
+  if (!checks_indices() || plan.is_basic()) return;
+  std::vector<PositionRange> ranges;
+  std::vector<Array> positions;
+  const DType dtype = index_dtype(plan, x.shape());
+  for (std::size_t d = 0; d < plan.dims.size(); ++d) {
+    if (plan.dims[d].list < 0) continue;
+    ranges.push_back({.axis = static_cast<std::int64_t>(d), .extent = x.shape()[d]});
+    positions.push_back(from_front(plan.lists[plan.dims[d].list], x.shape()[d], dtype));
+  }
+  const Promise promise{.unique = options.unique, .sorted = options.sorted, .clips = options.mode == OutOfRange::clip};
+  check_promise(name, index_vectors(positions, lists), ranges, promise, loc);
+}
+
 }  // namespace
 
 Array read_index(std::string_view name, const Array& x, const IndexPlan& plan, const Indexing& options, Loc loc) {
@@ -364,6 +380,7 @@ Array write_index(std::string_view name, const Array& x, const IndexPlan& plan, 
     })[0];
   }
   check_lists(name, x, plan, options, loc);
+  check_promises(name, x, plan, lists, options, loc);
   std::vector<Operand> operands = with_lists(x, plan, loc);
   operands.push_back(value);
   return compose(name, RuleKey().add(plan.key).add(key_of(options)), operands, loc, [&](std::span<const Array> in) {

@@ -200,7 +200,9 @@ std::vector<Batched> batch_branches(Builder& b, const Eqn& e, std::span<const Ba
 // An index per example: every branch runs on all, and each example picks its own.
 std::vector<Batched> batch_cond(Builder& b, const Eqn& e, std::span<const Batched> in, const MappedAxis& axis) {
   if (in[0].dim < 0) return batch_branches(b, e, in, axis);
-  for (const FunctionRef& branch : e.regions)
+  std::vector<FunctionRef> branches;
+  for (const FunctionRef& branch : e.regions) branches.push_back(without_watchers(branch));
+  for (const FunctionRef& branch : branches)
     if (branch->effects() != Effects::none)
       refuse(e, "under vmap every branch runs, so that a branch may not print, check or call back");
   const int last = static_cast<int>(e.regions.size()) - 1;
@@ -213,7 +215,7 @@ std::vector<Batched> batch_cond(Builder& b, const Eqn& e, std::span<const Batche
     Values operands;
     for (std::size_t k = 1; k < in.size(); ++k)
       operands.push_back(dims[k - 1] < 0 ? in[k].value : guarded(b, mine, place_dim(b, in[k], 0, axis)));
-    const FunctionRef branch = vmap(e.regions[i], dims, std::vector<int>(e.num_out(), 0), axis);
+    const FunctionRef branch = vmap(branches[i], dims, std::vector<int>(e.num_out(), 0), axis);
     const Values outs = inline_into(b, *branch, operands);
     for (int j = 0; j < e.num_out(); ++j) {
       if (i == 0) chosen.push_back(outs[j]);

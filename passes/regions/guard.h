@@ -1,5 +1,6 @@
 // Guards of the lanes of a batch that did not take a branch: they compute with whatever is there, and their derivative
-// may be infinite; a guard keeps cotangents of such lanes (0 * inf) from reaching the operands.
+// may be infinite; a guard keeps cotangents of such lanes (0 * inf) from reaching the operands. What watches the values
+// of a program would see those of such lanes, so it is left out.
 #pragma once
 
 #include "ir/ops/rules.h"
@@ -19,5 +20,8 @@ inline ir::Value guarded(ir::Builder& b, ir::Value mine, ir::Value x) {
   const ir::Value mask = ir::ops::broadcast_to(mine, x.dims(), {0});
   return b.emit(ir::ops::select, {mask, x, b.emit(ir::ops::stop_gradient, {x})});
 }
+
+/// f without the callbacks that only watch (ir/callbacks.h), in its regions too.
+ir::FunctionRef without_watchers(const ir::FunctionRef& f);
 
 }  // namespace sheaf::passes

@@ -198,8 +198,10 @@ std::vector<Batched> batch_while(Builder& b, const Eqn& e, std::span<const Batch
   Values operands;
   for (int k = 0; k < e.num_in(); ++k) operands.push_back(dims[k] < 0 ? in[k].value : place_dim(b, in[k], 0, axis));
   const std::vector<int> carry_dims = r.of_carry(dims);
-  FunctionRef cond = vmap(e.regions[0], ops::joined(r.of_cond(dims), carry_dims), {lanes_differ ? 0 : -1}, axis);
-  FunctionRef body = vmap(e.regions[1], ops::joined(r.of_body(dims), carry_dims), carry_dims, axis);
+  // Examples that are done still run the body.
+  const std::vector<FunctionRef> regions = lanes_differ ? in_regions(e, without_watchers) : e.regions;
+  FunctionRef cond = vmap(regions[0], ops::joined(r.of_cond(dims), carry_dims), {lanes_differ ? 0 : -1}, axis);
+  FunctionRef body = vmap(regions[1], ops::joined(r.of_body(dims), carry_dims), carry_dims, axis);
   ops::While attrs = r.attrs;
   if (lanes_differ) {
     body = frozen_when_done(cond, body, r);

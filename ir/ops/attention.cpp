@@ -8,6 +8,8 @@
 
 #include <fmt/format.h>
 
+#include "ir/ops/sheet.h"
+
 namespace sheaf::ir::ops {
 
 AttentionSizes::AttentionSizes(Type query, Type key, Type value)
@@ -19,6 +21,15 @@ AttentionSizes::AttentionSizes(Type query, Type key, Type value)
       features(query.dim(query.rank() - 1)),
       values(value.dim(value.rank() - 1)) {}
 
+Attention with_near_window(const Eqn& e) {
+  const AttentionSizes n(e);
+  const std::int64_t widest = std::max(n.queries, n.keys);
+  Attention a = e.attrs<Attention>();
+  a.before = std::min(a.before, widest);
+  a.after = std::min(a.after, widest);
+  return a;
+}
+
 absl::Status check_attention_dtypes(Type query, Type key, Type value, Type bias, Type mask) {
   const DType t = query.dtype();
   const bool is_known = t == DType::f16 || t == DType::bf16 || t == DType::f32 || t == DType::f64;
@@ -26,7 +37,7 @@ absl::Status check_attention_dtypes(Type query, Type key, Type value, Type bias,
     return absl::InvalidArgumentError(
         fmt::format("query, key and value must be all f16, bf16, f32 or f64, not {}, {} and {}", name(t),
                     name(key.dtype()), name(value.dtype())));
-  if (bias && !is_differentiable(bias.dtype()))
+  if (bias && !is_float(bias.dtype()))
     return absl::InvalidArgumentError(fmt::format("bias must be floating point, not {}", name(bias.dtype())));
   if (mask && !is_bool(mask.dtype()))
     return absl::InvalidArgumentError(fmt::format("mask must be bool, not {}", name(mask.dtype())));
@@ -211,8 +222,6 @@ absl::StatusOr<Factors> factors(const Eqn& e) {
 
 // --- derivatives -----------------------------------------------------------------------------------------------------
 
-Value or_zeros(Builder& b, Value x, Type type) { return x ? x : b.zeros(type); }
-
 // sums [batch.., N, T], for each element of a result [batch.., T, N, V].
 Value along_values(Value sums, const Shape& result) {
   const int batch = sums.rank() - 2;
@@ -297,9 +306,7 @@ Cost cost(const Eqn& e) {
   for (const std::int64_t d : n.batch) scores *= static_cast<double>(d);
   const double h = static_cast<double>(n.features), v = static_cast<double>(n.values);
   constexpr double kWeight = 8;  // of a score: exp and what goes with it
-  double products = h + v;
-  if (which(e) == Which::tangent) products = 3 * h + 2 * v;
-  if (which(e) == Which::backward) products = 3 * h + 2 * v;
+  const double products = which(e) == Which::attention ? h + v : 3 * h + 2 * v;
   Cost c{.flops = scores * (2 * products + kWeight), .bytes = 0};
   for (Value x : e.operands) c.bytes += static_cast<double>(x.type().bytes());
   for (Value x : e.outs()) c.bytes += static_cast<double>(x.type().bytes());

@@ -24,9 +24,13 @@ struct AttentionSizes {
   std::int64_t heads() const { return key_heads * group; }
 };
 
+/// The attributes of e, a window no wider than its queries and keys: a wider one says the same, but a sum of places and
+/// widths could overflow.
+Attention with_near_window(const Eqn& e);
+
 /// Query t and key s meet, as far as the window says.
 inline bool meet(const Attention& a, std::int64_t t, std::int64_t s) {
-  return (a.before < 0 || s >= t - a.before) && (a.after < 0 || s <= t + a.after);
+  return (a.before < 0 || t - s <= a.before) && (a.after < 0 || s - t <= a.after);
 }
 
 /// Whether these can be operands of an attention: first their dtypes, then their dims. Null types are absent.

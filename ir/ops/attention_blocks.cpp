@@ -75,7 +75,7 @@ AttentionGrid AttentionGrid::of(const Eqn& e) {
 }
 
 BlockedAttention::BlockedAttention(const Eqn& e, const Values& operands, const AttentionGrid& grid)
-    : a_(e.attrs<Attention>()),
+    : a_(with_near_window(e)),
       roles_(a_),
       operands_(operands),
       n_(e),
@@ -256,7 +256,7 @@ bool BlockedAttention::meet_somewhere(std::int64_t row_block, std::int64_t colum
   const std::int64_t last_t = std::min(t + grid_.rows, n_.queries) - 1,
                      last_s = std::min(s + grid_.columns, n_.keys) - 1;
   if (t > last_t || s > last_s) return false;
-  return (a_.after < 0 || s <= last_t + a_.after) && (a_.before < 0 || last_s >= t - a_.before);
+  return (a_.after < 0 || s - last_t <= a_.after) && (a_.before < 0 || t - last_s <= a_.before);
 }
 
 std::vector<std::pair<std::int64_t, std::int64_t>> BlockedAttention::places() const {
@@ -268,6 +268,7 @@ std::vector<std::pair<std::int64_t, std::int64_t>> BlockedAttention::places() co
 }
 
 Value block_of(Value stack, const Values& at) {
+  if (!stack) return stack;
   DimList dims;
   const Value start = start_of(stack, at, dims);
   const Shape block(stack.dims().begin() + std::ssize(at), stack.dims().end());

@@ -58,8 +58,9 @@ class BlockedAttention {
   /// A sum of each row, beside that row's elements.
   Value beside(Value sums, Value matrix) const;
 
-  /// Blocks in which some query meets some key.
+  /// Blocks in which some query meets some key; no other is read.
   std::vector<std::pair<std::int64_t, std::int64_t>> places() const;
+  bool meet_somewhere(std::int64_t row_block, std::int64_t column_block) const;
 
   /// Of what a query gives: one value, one sum.
   Type rows_type() const { return Type(dtype_, stack_dims(grid_.row_blocks, {stacked_rows(), n_.values})); }
@@ -69,14 +70,13 @@ class BlockedAttention {
  private:
   Value operand(int k) const { return k < 0 ? Value() : operands_[k]; }
   Value meeting(Builder& b, const AttentionPlace& at) const;
-  bool meet_somewhere(std::int64_t row_block, std::int64_t column_block) const;
   /// The shape of a stack of `count` blocks [C.., last..].
   Shape stack_dims(std::int64_t count, std::initializer_list<std::int64_t> last) const;
   std::int64_t stacked_rows() const { return n_.group * grid_.rows; }
   Value wide(Value x) const { return convert_to(x, dtype_); }
   int batch() const { return static_cast<int>(n_.batch.size()); }
 
-  const Attention& a_;
+  Attention a_;
   AttentionRoles roles_;
   const Values& operands_;
   AttentionSizes n_;
@@ -85,7 +85,7 @@ class BlockedAttention {
 };
 
 /// The block of a stack at a place in its first dims, as many as `at` has entries; where those are 1 it is the only
-/// one.
+/// one. Null of null.
 Value block_of(Value stack, const Values& at);
 /// The stack with another block there.
 Value with_block(Value stack, Value block, const Values& at);

@@ -27,20 +27,19 @@ struct Whole {
     query = block_of(blocks.query(), empty);
     key = block_of(blocks.key(), empty);
     value = block_of(blocks.value(), empty);
-    const Value s = blocks.scores(query, key, of_scores(blocks.bias()), of_scores(blocks.mask()), {});
+    const Value s = blocks.scores(query, key, block_of(blocks.bias(), both), block_of(blocks.mask(), both), {});
     p = s.builder().emit(exp, {s - blocks.beside(block_of(blocks.lse(), empty), s)});
     if (tangents[0]) d_query = block_of(blocks.scaled(tangents[0]), empty);
     if (tangents[1]) d_key = columns(tangents[1]);
     if (tangents[2]) d_value = columns(tangents[2]);
     Value ds = sum_of(product(blocks, d_query, 1, key, 1), product(blocks, query, 1, d_key, 1));
     if (a().bias && tangents[roles.bias])
-      ds = sum_of(ds, blocks.spread(of_scores(blocks.stack_scores(tangents[roles.bias]))));
+      ds = sum_of(ds, blocks.spread(block_of(blocks.stack_scores(tangents[roles.bias]), both)));
     if (tangents[roles.lse]) ds = sum_of(ds, -blocks.beside(sums(tangents[roles.lse]), p));
     dp = times(p, ds);
   }
 
   const Attention& a() const { return e.attrs<Attention>(); }
-  Value of_scores(Value stack) const { return stack ? block_of(stack, both) : stack; }
   Value rows(Value x) const { return block_of(blocks.stack_rows(x), empty); }
   Value columns(Value x) const { return block_of(blocks.stack_columns(x), empty); }
   Value sums(Value x) const { return block_of(blocks.stack_sums(x, 0), empty); }
@@ -58,7 +57,7 @@ Values linear_part(Builder& b, const Eqn& e, const Values& tangents) {
   bool any = false;
   for (int k = first; k < e.num_in(); ++k) {
     any |= static_cast<bool>(tangents[k]);
-    operands.push_back(tangents[k] ? tangents[k] : b.zeros(e.in(k).type()));
+    operands.push_back(or_zeros(b, tangents[k], e.in(k).type()));
   }
   return any ? b.emit_all(e.op, std::move(operands), e.attributes) : Values(e.num_out());
 }
@@ -79,7 +78,7 @@ Values attention_tangent_jvp(Builder& b, const Eqn& e, const Values& tangents) {
   const Value query = block_of(blocks.scaled(blocks.linear(0)), all.empty), key = all.columns(blocks.linear(1)),
               value = all.columns(blocks.linear(2));
   Value ds = blocks.product(query, 1, all.key, 1) + blocks.product(all.query, 1, key, 1);
-  if (all.a().derives_bias) ds = ds + blocks.spread(all.of_scores(blocks.stack_scores(blocks.linear(3))));
+  if (all.a().derives_bias) ds = ds + blocks.spread(block_of(blocks.stack_scores(blocks.linear(3)), all.both));
   const Value d2s = sum_of(product(blocks, query, 1, all.d_key, 1), product(blocks, all.d_query, 1, key, 1));
   const Value w = all.p * ds, dw = sum_of(times(all.dp, ds), times(all.p, d2s));
   const Value mean = sum_of(sum_of(product(blocks, dw, 1, all.value, 0), product(blocks, w, 1, all.d_value, 0)),

@@ -1,8 +1,9 @@
-// The reference of attention and its derivatives: row by row, in f64, by the formulas of attention.cpp.
+// The reference of attention and its derivatives: row by row, in f64, by the formulas of attention.cpp. A weight of 0
+// takes part, as in kernels, but for keys in blocks that are not read.
 #include <cmath>
 #include <limits>
 
-#include "ir/ops/attention.h"
+#include "ir/ops/attention_blocks.h"
 
 namespace sheaf::ir::ops {
 namespace {
@@ -14,12 +15,19 @@ struct Row {
   const Eqn& e;
   std::span<const Literal> in;
   AttentionSizes n;
-  const Attention& a;
+  Attention a;
   AttentionRoles roles;
+  BlockedAttention blocks;
   DimList at;
 
   Row(const Eqn& equation, std::span<const Literal> operands)
-      : e(equation), in(operands), n(e), a(e.attrs<Attention>()), roles(a), at(n.batch.size() + 2) {}
+      : e(equation),
+        in(operands),
+        n(e),
+        a(with_near_window(e)),
+        roles(a),
+        blocks(e, e.operands, AttentionGrid::of(e)),
+        at(n.batch.size() + 2) {}
 
   std::int64_t head() const { return at[at.size() - 2]; }
   std::int64_t time() const { return at[at.size() - 1]; }
@@ -52,6 +60,9 @@ struct Row {
     double sum = 0;
     for (std::int64_t f = 0; f < features; ++f) sum += x.get(query(features, f)) * y.get(key(s, features, f));
     return sum;
+  }
+  bool reads(std::int64_t s) const {
+    return blocks.meet_somewhere(time() / blocks.grid().rows, s / blocks.grid().columns);
   }
   double scored(std::int64_t s) const {
     if (!meet(a, time(), s)) return kNone;
@@ -100,9 +111,11 @@ void eval_attention(const Eqn& e, std::span<const Literal> in, std::span<Literal
     out[1].set(row.sum(), kNone);
     if (top == kNone) return;
     for (double& x : p) total += x = std::exp(x - top);
-    for (std::int64_t s = 0; s < row.n.keys; ++s)
+    for (std::int64_t s = 0; s < row.n.keys; ++s) {
+      if (!row.reads(s)) continue;
       for (std::int64_t v = 0; v < values; ++v)
         mean[row.query(values, v)] += p[s] / total * in[2].get(row.key(s, values, v));
+    }
     out[1].set(row.sum(), top + std::log(total));
   });
 }
@@ -114,8 +127,8 @@ void eval_attention_tangent(const Eqn& e, std::span<const Literal> in, std::span
   Sums mean(out[0]), total(out[1]);
   row.for_each([&] {
     for (std::int64_t s = 0; s < row.n.keys; ++s) {
+      if (!row.reads(s)) continue;
       const double p = row.weight(s);
-      if (p == 0) continue;
       double ds =
           row.a.scale * (row.product(d[0], in[1], s, row.n.features) + row.product(in[0], d[1], s, row.n.features));
       if (row.a.derives_bias) ds += d[3].get(row.score(d[3].dims(), s));
@@ -137,8 +150,8 @@ void eval_attention_backward(const Eqn& e, std::span<const Literal> in, std::spa
   Sums bias(row.a.derives_bias ? out[3] : none);
   row.for_each([&] {
     for (std::int64_t s = 0; s < row.n.keys; ++s) {
+      if (!row.reads(s)) continue;
       const double p = row.weight(s);
-      if (p == 0) continue;
       const double ds = p * (row.product(ct, in[2], s, values) + ct_sum.get(row.sum()));
       if (row.a.derives_bias) bias[row.score(out[3].dims(), s)] += ds;
       for (std::int64_t f = 0; f < features; ++f) {

@@ -83,19 +83,17 @@ struct Weighted {
         query(block_of(stacks[0], row)),
         key(block_of(stacks[1], column)),
         value(block_of(stacks[2], column)) {
-    const Value s = blocks.scores(query, key, of_scores(stacks[3]), of_scores(stacks[4]), at);
+    const Value s = blocks.scores(query, key, block_of(stacks[3], both), block_of(stacks[4], both), at);
     weights = exp_of(s - blocks.beside(block_of(stacks[5], row), s));
   }
-  Value of_scores(Value stack) const { return stack ? block_of(stack, both) : stack; }
 };
 
 // One step of attention. Carried: each row's largest score yet, and relative to that its sum of weights and of weighted
 // values.
 Values attend(const BlockedAttention& blocks, const Values& stacks, const Values& carried, const AttentionPlace& at) {
   const Values row{at.row}, column{at.column}, both{at.row, at.column};
-  const auto of_scores = [&](Value stack) { return stack ? block_of(stack, both) : stack; };
-  const Value s = blocks.scores(block_of(stacks[0], row), block_of(stacks[1], column), of_scores(stacks[3]),
-                                of_scores(stacks[4]), at);
+  const Value s = blocks.scores(block_of(stacks[0], row), block_of(stacks[1], column), block_of(stacks[3], both),
+                                block_of(stacks[4], both), at);
   Builder& b = s.builder();
   const DimList last{s.rank() - 1};
   const bool goes_on = blocks.grid().column_blocks > 1;
@@ -195,7 +193,7 @@ Values expand_attention_tangent(Builder& b, const Eqn& e, const Values& operands
     const Weighted w(blocks, read, at);
     Value ds = blocks.product(block_of(read[6], w.row), 1, w.key, 1) +
                blocks.product(w.query, 1, block_of(read[7], w.column), 1);
-    if (read[9]) ds = ds + blocks.spread(w.of_scores(read[9]));
+    if (read[9]) ds = ds + blocks.spread(block_of(read[9], w.both));
     const Value dp = w.weights * ds;
     const Value mean = blocks.product(dp, 1, w.value, 0) + blocks.product(w.weights, 1, block_of(read[8], w.column), 0);
     return {accumulated(carried[0], mean, w.row),

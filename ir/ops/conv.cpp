@@ -136,9 +136,9 @@ class ConvFactors {
 
   absl::StatusOr<Factors> spatial() {
     const Slides slides = slides_of(a_, lhs_, rhs_);
+    if (absl::Status status = check_slides(lhs_, slides); !status.ok()) return status;
     for (std::size_t i = 0; i < slides.size(); ++i) {
       const Slide& s = slides[i];
-      if (absl::Status status = check_slide(s); !status.ok()) return status;
       l_[s.dim] = {f_.add(s.extent, s.is_identity() ? FactorClass::P : FactorClass::M)};
       o_[a_.out_spatial[i]] = s.is_identity() ? l_[s.dim] : FactorList{f_.add(s.count(), FactorClass::M)};
       r_[a_.rhs_spatial[i]] = {f_.add(s.size, FactorClass::N)};
@@ -238,7 +238,8 @@ Values conv_transpose(Builder& b, const Eqn& e, const Values& operands, const Va
 
 // ---- reference ----
 
-// Calls f(lhs element, rhs element) for every product in the result's element at `at`.
+// Calls f(lhs element, rhs element) for every product in the result's element at `at`; of padding the first is -1. What
+// spreads lhs is no padding: all of its products are left out.
 class Terms {
  public:
   Terms(const Eqn& e, const Literal& lhs, const Literal& rhs)
@@ -269,15 +270,16 @@ class Terms {
     do {
       for (std::size_t k = 0; k < features; ++k) i[a_.lhs_feature[k]] = j[a_.rhs_feature[k]] = t[k];
       if (a_.groups > 1) i[a_.lhs_feature[0]] += group * rhs_.dims()[a_.rhs_feature[0]];
-      bool is_inside = true;
+      bool is_inside = true, is_between = false;
       for (std::size_t k = 0; k < slides_.size(); ++k) {
         const Slide& s = slides_[k];
         const std::int64_t p = at[a_.out_spatial[k]] * s.stride + t[features + k] * s.dilation - s.low;
-        is_inside = is_inside && p >= 0 && p < s.spread() && p % s.base_dilation == 0;
+        is_inside = is_inside && p >= 0 && p < s.spread();
+        is_between = is_between || p % s.base_dilation != 0;
         i[s.dim] = p / s.base_dilation;
         j[a_.rhs_spatial[k]] = t[features + k];
       }
-      if (is_inside) f(flatten(i, lhs_strides_), flatten(j, rhs_strides_));
+      if (!is_between) f(is_inside ? flatten(i, lhs_strides_) : -1, flatten(j, rhs_strides_));
     } while (next_index(t, ranges_));
   }
 
@@ -300,8 +302,8 @@ void eval_conv(const Eqn& e, std::span<const Literal> in, std::span<Literal> out
     double sum = 0;
     std::uint64_t int_sum = 0;  // unsigned, because integers wrap
     terms.for_each(at, [&](std::int64_t i, std::int64_t j) {
-      if (is_float(x.dtype())) sum += x.get(i) * y.get(j);
-      else int_sum += static_cast<std::uint64_t>(x.get_int(i)) * static_cast<std::uint64_t>(y.get_int(j));
+      if (is_float(x.dtype())) sum += (i < 0 ? 0 : x.get(i)) * y.get(j);
+      else if (i >= 0) int_sum += static_cast<std::uint64_t>(x.get_int(i)) * static_cast<std::uint64_t>(y.get_int(j));
     });
     if (is_float(x.dtype())) out[0].set(to++, sum);
     else out[0].set_bits(to++, int_sum);

@@ -45,7 +45,6 @@ class Spread {
 
   Value run() {
     std::vector<Phase> phases(slides_.size());
-    parts_.clear();
     collect(phases, 0);
     return is_alone() ? alone() : interleaved();
   }
@@ -78,16 +77,17 @@ class Spread {
 
   // The only part that is not zero, with zeros between its elements.
   Value alone() {
-    auto at = std::find_if(parts_.begin(), parts_.end(), [](Value v) { return bool(v); }) - parts_.begin();
-    const Value some = parts_[at];
+    const auto place = std::find_if(parts_.begin(), parts_.end(), [](Value v) { return bool(v); }) - parts_.begin();
+    const Value some = parts_[place];
     const DimList zeros(some.rank(), 0);
     Pad pads{.low = zeros, .high = zeros, .interior = zeros};
+    std::int64_t rest = place;  // the phases of dim i and those outside, in row-major order
     for (std::size_t i = slides_.size(); i-- > 0;) {
       const std::int64_t n = phases_of(slides_[i]), d = a_.out_spatial[i];
-      pads.low[d] = at % n;
+      pads.low[d] = rest % n;
       pads.interior[d] = n - 1;
       pads.high[d] = slides_[i].count() - pads.low[d] - Slide::spread_by(some.dims()[d], n);
-      at /= n;
+      rest /= n;
     }
     return b_.emit(pad, {some, b_.constant(some.dtype(), 0)}, std::move(pads));
   }
@@ -128,7 +128,7 @@ bool is_spread(const Eqn& e) {
   bool any = false;
   for (const Slide& s : slides_of(e.attrs<Conv>(), e.in(0).type(), e.in(1).type())) {
     any = any || (s.base_dilation > 1 && s.extent > 1);
-    phases *= phases_of(s);
+    if (phases <= kMostPhases) phases *= std::min(phases_of(s), kMostPhases + 1);
   }
   return any && phases <= kMostPhases && e.out().type().num_elements() > 0;
 }

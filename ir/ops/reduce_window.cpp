@@ -155,8 +155,9 @@ absl::StatusOr<Factors> window_factors(const Eqn& e) {
     if (absl::Status s = check_length(field, *list, x.rank()); !s.ok()) return s;
   Factors r;
   TensorFactors in, out;
-  for (const Slide& s : slides_of(a, x)) {
-    if (absl::Status status = check_slide(s); !status.ok()) return status;
+  const Slides slides = slides_of(a, x);
+  if (absl::Status status = check_slides(x, slides); !status.ok()) return status;
+  for (const Slide& s : slides) {
     in.push_back({r.add(s.extent, s.is_identity() ? FactorClass::P : FactorClass::M)});
     out.push_back(s.is_identity() ? in.back() : FactorList{r.add(s.count(), FactorClass::M)});
   }

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "ir/ops/complex.h"
+#include "ir/ops/sheet.h"
 #include "ir/ops/windows.h"
 
 namespace sheaf::ir::ops {
@@ -65,8 +66,6 @@ absl::StatusOr<Factors> scatter_factors(const Eqn& e) {
   if (a.combine == Combines::add) r.additive = 0b001;
   return r;
 }
-
-Value or_zeros(Builder& b, Value tangent, Type type) { return tangent ? tangent : b.zeros(type); }
 
 Value scatter_as(Builder& b, Scatter attrs, Combines combine, Value x, Value indices, Value updates) {
   attrs.combine = combine;

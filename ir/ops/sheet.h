@@ -49,6 +49,9 @@ inline Value widened(const Eqn& e, Value tangent) {
 /// a + b, where either may be absent.
 inline Value sum_of(Value a, Value b) { return !a ? b : !b ? a : a + b; }
 
+/// x, or zeros of that type where it is absent.
+inline Value or_zeros(Builder& b, Value x, Type type) { return x ? x : b.zeros(type); }
+
 /// The adjoint: a cotangent summed to rank 0 if the operand was.
 inline Value unbroadcast(Value ct, Type operand) {
   return operand.rank() == ct.rank() ? ct : reduce_dims(ct, ReduceKind::sum, dim_range(0, ct.rank()));

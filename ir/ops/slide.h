@@ -53,16 +53,40 @@ struct Slide {
 };
 using Slides = std::vector<Slide>;
 
-/// Sizes, strides and dilations are at least 1, and padding does not crop more than there is.
+/// The padded dim or the window has more elements than any array, or ones that cannot be counted.
+inline bool is_too_long(const Slide& s) {
+  const auto spreads_too_far = [](std::int64_t n, std::int64_t by) { return n > 1 && by > kMaxElements / (n - 1); };
+  const auto is_huge = [](std::int64_t n) { return n >= kMaxElements || n <= -kMaxElements; };
+  return spreads_too_far(s.extent, s.base_dilation) || spreads_too_far(s.size, s.dilation) || is_huge(s.low) ||
+         is_huge(s.high) || is_huge(s.padded()) || is_huge(s.span());
+}
+
+/// Sizes, strides and dilations are at least 1, and padding neither crops more than there is nor adds too much.
 inline absl::Status check_slide(const Slide& s) {
   if (s.size < 1 || s.stride < 1 || s.base_dilation < 1 || s.dilation < 1)
     return absl::InvalidArgumentError(
         fmt::format("window over dim {}: its size ({}), stride ({}) and dilations ({}, {}) must be at least 1", s.dim,
                     s.size, s.stride, s.base_dilation, s.dilation));
+  if (is_too_long(s))
+    return absl::InvalidArgumentError(
+        fmt::format("padding (low {}, high {}) and dilations ({}, {}) of dim {} give an extent that no array can have",
+                    s.low, s.high, s.base_dilation, s.dilation, s.dim));
   if (s.padded() < 0)
     return absl::InvalidArgumentError(
         fmt::format("padding (low {}, high {}) of dim {} leaves {} elements", s.low, s.high, s.dim, s.padded()));
   return absl::OkStatus();
+}
+
+/// Each slide is one over x, and x padded for all of them is an array.
+inline absl::Status check_slides(Type x, const Slides& slides) {
+  Shape padded = x.dims();
+  for (const Slide& s : slides) {
+    if (absl::Status status = check_slide(s); !status.ok()) return status;
+    padded[s.dim] = s.padded();
+  }
+  if (num_elements(padded) < kMaxElements) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      fmt::format("{} padded to {} has too many elements", to_string(x), to_string(padded)));
 }
 
 /// x spread and padded as the slides want it; what is new is `fill`.

@@ -302,29 +302,40 @@ TEST_CASE("attention takes integers as f32, and promotes as other functions do")
 
 TEST_CASE("attention says which operand does not fit, with the shapes of all") {
   const Array q = zeros({2, 5, 4, 8}), k = zeros({2, 6, 3, 8}), m = zeros({5, 7}, bool_);
+  const Array s = zeros({1, 1, 1}), z = zeros({1, 1, 1}, c64);
   const int here = __LINE__;
   const auto heads = [&] { dot_product_attention(q, k, k); };
   const auto mask = [&] { dot_product_attention(q, q, q, {.mask = m}); };
   const auto dtype = [&] { dot_product_attention(q, q, q, {.mask = q}); };
   const auto window = [&] { dot_product_attention(q, q, q, {.window = std::pair{-1, 0}}); };
   const auto rank = [&] { dot_product_attention(m, m, 1.0); };
+  const auto complex_bias = [&] { dot_product_attention(s, s, s, {.bias = z}); };
+  const auto complex_query = [&] { dot_product_attention(z, s, s); };
   CHECK(message_of<ShapeError>(heads, here) ==
         "HERE+1: dot_product_attention: query heads (4) must be a multiple of key heads (3)\n"
-        "  query: f32[2, 5, 4, 8]   (made at HERE+-1)\n  key: f32[2, 6, 3, 8]   (made at HERE+-1)\n"
-        "  value: f32[2, 6, 3, 8]   (made at HERE+-1)");
+        "  query: f32[2, 5, 4, 8]   (made at HERE+-2)\n  key: f32[2, 6, 3, 8]   (made at HERE+-2)\n"
+        "  value: f32[2, 6, 3, 8]   (made at HERE+-2)");
   CHECK(message_of<ShapeError>(mask, here) ==
         "HERE+2: dot_product_attention: mask dim 3 (7) must be 1 or 5\n"
-        "  query: f32[2, 5, 4, 8]   (made at HERE+-1)\n  key: f32[2, 5, 4, 8]   (made at HERE+-1)\n"
-        "  value: f32[2, 5, 4, 8]   (made at HERE+-1)\n  mask: bool[5, 7]   (made at HERE+-1)");
+        "  query: f32[2, 5, 4, 8]   (made at HERE+-2)\n  key: f32[2, 5, 4, 8]   (made at HERE+-2)\n"
+        "  value: f32[2, 5, 4, 8]   (made at HERE+-2)\n  mask: bool[5, 7]   (made at HERE+-2)");
   CHECK(message_of<TypeError>(dtype, here) ==
         "HERE+3: dot_product_attention: mask must be bool, not f32\n"
-        "  query: f32[2, 5, 4, 8]   (made at HERE+-1)\n  key: f32[2, 5, 4, 8]   (made at HERE+-1)\n"
-        "  value: f32[2, 5, 4, 8]   (made at HERE+-1)\n  mask: f32[2, 5, 4, 8]   (made at HERE+-1)");
+        "  query: f32[2, 5, 4, 8]   (made at HERE+-2)\n  key: f32[2, 5, 4, 8]   (made at HERE+-2)\n"
+        "  value: f32[2, 5, 4, 8]   (made at HERE+-2)\n  mask: f32[2, 5, 4, 8]   (made at HERE+-2)");
   CHECK(message_of<ShapeError>(window, here) ==
         "HERE+4: dot_product_attention: the window {-1, 0} must not be negative\n"
-        "  query: f32[2, 5, 4, 8]   (made at HERE+-1)\n  key: f32[2, 5, 4, 8]   (made at HERE+-1)\n"
-        "  value: f32[2, 5, 4, 8]   (made at HERE+-1)");
+        "  query: f32[2, 5, 4, 8]   (made at HERE+-2)\n  key: f32[2, 5, 4, 8]   (made at HERE+-2)\n"
+        "  value: f32[2, 5, 4, 8]   (made at HERE+-2)");
   CHECK(message_of<ShapeError>(rank, here) ==
         "HERE+5: dot_product_attention: query, key and value must all have dims [batch.., length, heads, features], "
-        "and as many\n  query: bool[5, 7]   (made at HERE+-1)\n  key: bool[5, 7]   (made at HERE+-1)");
+        "and as many\n  query: bool[5, 7]   (made at HERE+-2)\n  key: bool[5, 7]   (made at HERE+-2)");
+  CHECK(message_of<TypeError>(complex_bias, here) ==
+        "HERE+6: dot_product_attention: bias must be floating point, not c64\n"
+        "  query: f32[1, 1, 1]   (made at HERE+-1)\n  key: f32[1, 1, 1]   (made at HERE+-1)\n"
+        "  value: f32[1, 1, 1]   (made at HERE+-1)\n  bias: c64[1, 1, 1]   (made at HERE+-1)");
+  CHECK(message_of<TypeError>(complex_query, here) ==
+        "HERE+7: dot_product_attention: query, key and value must be all f16, bf16, f32 or f64, not c64, c64 and c64\n"
+        "  query: c64[1, 1, 1]   (made at HERE+-1)\n  key: f32[1, 1, 1]   (made at HERE+-1)\n"
+        "  value: f32[1, 1, 1]   (made at HERE+-1)");
 }

@@ -2,6 +2,8 @@
 // channel, strides, groups, narrow floats that accumulate in f32, and images of one element or none.
 #include <doctest/doctest.h>
 
+#include <cmath>
+#include <limits>
 #include <vector>
 
 #include "sheaf/sheaf.h"
@@ -192,4 +194,12 @@ TEST_CASE("images of one element, and of none") {
   CHECK(all_equal(edge_dk, zeros({3, 3, 2, 4})));
   CHECK(values(max_pool(ones({1, 1, 1, 2}), {.padding = "SAME"})) == V{1, 1});
   CHECK(max_pool(ones({1, 1, 1, 2})).shape() == Shape{1, 0, 0, 2});
+}
+
+TEST_CASE("padding beside an infinite element of the kernel gives NaN") {
+  const double infinity = std::numeric_limits<double>::infinity();
+  const Array x = ones({1, 6, 1}), k = reshape(array({infinity, 1.0, 1.0}), {3, 1, 1});
+  const V y = values(conv(x, k, {.padding = {{1, 1}}}));
+  CHECK(std::isnan(y[0]));
+  CHECK(V(y.begin() + 1, y.end()) == V(5, infinity));
 }

@@ -1,6 +1,7 @@
 // The loops over blocks that attention and its derivatives become: the values of the definition, and memory that does
 // not grow with queries times keys.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <cmath>
 
@@ -75,6 +76,37 @@ TEST_CASE("blocks that causality or a window masks as a whole are not visited") 
   check_blocks("attention f64[300, 2, 1], f64[600, 2, 1], f64[600, 2, 1] {before=1000}", 15);
 }
 
+TEST_CASE("a window wider than all queries and keys leaves out nothing, however wide") {
+  const std::string operands = "f64[200, 1, 1], f64[300, 1, 1], f64[300, 1, 1]";
+  const FunctionRef all = function_of("attention " + operands);
+  const Literals in = random_inputs(*all, 3), want = ir::eval(*all, in);
+  for (const char* width : {"300", "2147483647", "4294967296", "9223372036854775807"}) {
+    const std::string window = fmt::format(" {{before={}, after={}}}", width, width);
+    CHECK(ir::eval(*function_of("attention " + operands + window), in)[0] == want[0]);
+    check_blocks("attention " + operands + window, 6);
+    check_blocks("attention_tangent " + operands + ", f64[1, 200], " + operands + window, 6);
+    check_blocks("attention_backward " + operands + ", f64[1, 200], f64[200, 1, 1], f64[1, 200]" + window, 6);
+  }
+}
+
+TEST_CASE("beside infinities a weight of 0 gives NaN where its block is read, and a block that is not gives none") {
+  const std::string operands = "f64[300, 1, 1], f64[300, 1, 1], f64[300, 1, 1]";
+  const std::vector<std::string> samples{
+      "attention " + operands, "attention_tangent " + operands + ", f64[1, 300], " + operands,
+      "attention_backward " + operands + ", f64[1, 300], f64[300, 1, 1], f64[1, 300]"};
+  for (const std::string& sample : samples) {
+    const FunctionRef f = function_of(sample + " {after=0}"), blocks = passes::inline_calls(f);
+    Literals in = random_inputs(*f, 3);
+    in[2].set(250, kInf);
+    const Literals want = ir::eval(*f, in), got = ir::eval(*blocks, in);
+    for (std::size_t j = 0; j < want.size(); ++j)
+      for (std::int64_t i = 0; i < want[j].size(); ++i)
+        CHECK_MESSAGE(std::isnan(got[j].get(i)) == std::isnan(want[j].get(i)), sample, " result ", j, " element ", i);
+    CHECK(std::isfinite(want[0].get(199)));
+    CHECK(std::isnan(want[0].get(200)));
+  }
+}
+
 TEST_CASE("a bias and a mask are cut where they have more than one element") {
   const std::string operands = "attention f64[2, 140, 4, 1], f64[2, 300, 2, 1], f64[2, 300, 2, 1], ";
   for (const char* dims : {"[2, 4, 140, 300]", "[1, 4, 1, 300]", "[2, 1, 140, 1]", "[1, 1, 1, 1]", "[1, 1, 140, 300]"})
@@ -139,6 +171,9 @@ TEST_CASE("attention names the dims, dtypes and attributes it cannot take") {
   CHECK(refused({q, k}) == "takes 3 operands, not 2");
   CHECK(refused({q, k, k}, {.mask = true}) == "takes 4 operands, not 3");
   CHECK(refused({q, k, k, Type(bool_, {2, 4, 5, 6})}, {.bias = true}) == "bias must be floating point, not bool");
+  CHECK(refused({q, k, k, Type(c64, {2, 4, 5, 6})}, {.bias = true}) == "bias must be floating point, not c64");
+  CHECK(refused({Type(c64, q.dims()), Type(c64, k.dims()), Type(c64, k.dims())}) ==
+        "query, key and value must be all f16, bf16, f32 or f64, not c64, c64 and c64");
   CHECK(refused({q, k, k, Type(f32, {2, 4, 5, 6})}, {.mask = true}) == "mask must be bool, not f32");
   CHECK(refused({q, k, Type(f64, k.dims())}) ==
         "query, key and value must be all f16, bf16, f32 or f64, not f32, f32 and f64");

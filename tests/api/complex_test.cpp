@@ -53,6 +53,10 @@ TEST_CASE("complex arrays are made of C++'s, of parts, and of real arrays, and r
   CHECK(reals(real(points())) == D{1, -3, 0.25});
   CHECK(reals(imag(points())) == D{2, 0.5, -4});
   CHECK(reals(imag(ones({2}))) == D{0, 0});
+  CHECK(imag(array({1, 2}, i8)).dtype() == i8);
+  CHECK(real(array({true})).dtype() == bool_);
+  CHECK(conj(array({1, 2}, i8)).dtype() == i8);
+  CHECK(conj(ones({2}, c64)).dtype() == c64);
   CHECK(to_string(complex(1.0, -2.0)) == "1-2i");
 }
 
@@ -81,11 +85,11 @@ TEST_CASE("NaN and infinity are found in either part of a complex result") {
   const Array large = array(Zs{{1, 2}, {0, 1e308}}), given = array(Zs{{1, std::nan("")}});
   const auto infinite = [&] { large * 10.0; };
   CHECK(said(infinite) ==
-        "complex_test.cpp:82: mul: result 0 is infinity at [1]\n"
-        "  complex_test.cpp:82: mul gives infinity at [1]\n"
+        "complex_test.cpp:86: mul: result 0 is infinity at [1]\n"
+        "  complex_test.cpp:86: mul gives infinity at [1]\n"
         "  operand 0: f64[2] in [2, 1e+308]\n  operand 1: f64[] in [10, 10]");
   const auto passed_on = [&] { given + 1.0; };
-  CHECK(said(passed_on) == "complex_test.cpp:87: add: result 0 is NaN at [0]\n  it was given: input 0 is NaN at [0]");
+  CHECK(said(passed_on) == "complex_test.cpp:91: add: result 0 is NaN at [0]\n  it was given: input 0 is NaN at [0]");
   const auto fine = [&] { large + 1.0; };
   CHECK(said(fine) == "nothing was thrown");
 }

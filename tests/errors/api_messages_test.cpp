@@ -105,6 +105,11 @@ TEST_CASE("top_k, gather, scatter and the modes of indexing say what does not fi
         "HERE: scatter: indices must be integers, vectors along the last dim\n  indices: f32[1]   (made at HERE)");
   CHECK(said<ShapeError>([] { top_k(matrix(), 4); }) ==
         "HERE: top_k: k must lie in [0, 3], the extent of dim 1, not 4" + kMatrix);
+  CHECK(said<TypeError>([] { top_k(array(complex_pair()), 1); }) ==
+        "HERE: top_k: takes bool, an integer or floating point, not c64\n  operand: c64[2]   (made at HERE)");
+  CHECK(said<ShapeError>([] { gather(matrix(), zeros({1}, i32), {.dropped = {0}, .starts = {0}}, {1, 4}); }) ==
+        "HERE: gather: window dims [] must be 1, one for each kept dim of the operand (f32[2, 3])"
+        "\n  lhs: f32[2, 3]   (made at HERE)\n  rhs: i32[1]   (made at HERE)");
   CHECK(said<TypeError>([] { take(array({1, 2}, u8), array({5}), 0, {.mode = OutOfRange::fill, .fill = 300}); }) ==
         "HERE: take: the fill value 300 does not fit in u8");
 }

@@ -283,8 +283,10 @@ enum class OutOfRange : std::uint8_t { clip, fill, promise };
 struct Indexing {
   std::optional<OutOfRange> mode = {};  // none: reads clip, writes fill
   std::optional<Number> fill = {};  // what reads give in mode fill; none: NaN, the lowest integer, the largest unsigned
-  bool unique = false;  // promises that no place is listed twice: derivatives of writes are cheaper
-  bool sorted = false;  // promises that the places ascend: so is that of mul
+  // Promises of a write about the places themselves, after negative positions were counted from the end and, in mode
+  // clip, moved inside; reads need none. SHEAF_DEBUG_INDEX=1 finds those that do not hold.
+  bool unique = false;  // no place is written twice: derivatives are cheaper
+  bool sorted = false;  // the places ascend in row-major order: so is that of mul
 };
 
 /// What x.at(...) gives: an indexed place, to be read or replaced in a copy.

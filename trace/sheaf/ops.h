@@ -76,13 +76,15 @@ Array bitcast(Operand x, DType dtype);
 /// x rounded to this many exponent and mantissa bits, half to even, in x's dtype; gradients are rounded likewise. What
 /// is too large becomes infinite, what is below the normal numbers of fewer exponent bits zero.
 Array reduce_precision(Operand x, int exponent_bits, int mantissa_bits);
-/// re + i im, c128 if one is f64, else c64. exp, log, sqrt, abs, pow, sums, products and all shape functions take
-/// complex arrays; what has no complex meaning, as max or sort, throws TypeError. Gradients are JAX's: of a real u at
-/// x + iy, du/dx - i du/dy.
+/// re + i im, c128 if one is f64, else c64; the shapes broadcast. exp, log, sqrt, abs, pow, sums, products and all
+/// shape functions take complex arrays; what has no complex meaning, as max or sort, throws TypeError. Gradients are
+/// JAX's: of a real u at x + iy, du/dx - i du/dy.
 Array complex(Operand re, Operand im);
+/// The parts, in z's shape: f32 of c64, f64 of c128. A z that is not complex is its own real part, and has an imaginary
+/// part of zeros in its dtype.
 Array real(Operand z);
 Array imag(Operand z);
-Array conj(Operand z);
+Array conj(Operand z);  // in z's dtype: real(z) - i imag(z), and z itself where it is not complex
 Array angle(Operand z);  // atan2(imag, real)
 
 // ---- elementwise, several arguments ----
@@ -248,9 +250,11 @@ struct WindowDims {
   std::vector<std::int64_t> starts = {};  // the dim of x that each component of an index vector starts in
   std::vector<std::int64_t> batch = {}, indices_batch = {};  // dims of x, and of the indices, that go together
 };
-/// Windows of `sizes` (one extent per dim of x).
+/// Windows of `sizes` (one extent per dim of x, 1 in the dropped and batch dims), in x's dtype. Throws TypeError for
+/// indices that are not integers along a last dim, ShapeError where the dims do not fit x, the indices and each other.
 Array gather(Operand x, Operand indices, const WindowDims& dims, const Shape& sizes, const Indexing& options = {});
-/// x with each window of `updates` combined into it, in row-major order; set keeps the last.
+/// x, in its shape and dtype, with each window of `updates` combined into it, in row-major order; set keeps the last.
+/// `updates` are what gather would give, and become x's dtype. Throws as gather does.
 enum class Combine : std::uint8_t { set, add, mul, min, max };
 Array scatter(Operand x, Operand indices, Operand updates, const WindowDims& dims, Combine how,
               const Indexing& options = {});
@@ -263,8 +267,9 @@ Array dynamic_update_slice(Operand x, Operand update, Operand starts);
 Array one_hot(Operand x, std::int64_t classes, DType dtype = f32);
 Array sort(Operand x, int axis = -1);  // ascending, stable; NaN last
 Array argsort(Operand x, int axis = -1);  // i32
-/// The k largest elements along axis, descending, and their positions (i32). NaN counts as largest; of equal elements
-/// the first comes first.
+/// The k largest elements along axis, descending, in x's dtype, and their positions (i32); both have x's shape with
+/// extent k there. NaN counts as largest; of equal elements the first comes first. Throws ShapeError unless k lies from
+/// 0 to the extent, TypeError for complex x.
 struct TopK {
   Array values, indices;
 };

@@ -19,16 +19,29 @@ bool is_below(std::string_view leaf, std::string_view path) {
   return leaf.size() == path.size() || path.empty() || leaf[path.size()] == '.' || leaf[path.size()] == '[';
 }
 
-std::string listed(const Axis& axis) {
+// "the leaf .W", or of an Array itself "one leaf, itself".
+std::string leaf_text(const std::string& path) { return path.empty() ? "one leaf, itself" : "the leaf " + path; }
+
+// "axes only for .W, .b", or "no axes".
+std::string axes_text(const Axis& axis) {
   std::string text;
-  for (const auto& [path, at] : axis.by_path) text += (text.empty() ? "" : ", ") + path;
-  return text;
+  for (const auto& [path, at] : axis.by_path) text += (text.empty() ? "axes only for " : ", ") + path;
+  return text.empty() ? "no axes" : text;
+}
+
+void check_paths_differ(const Axis& axis, const std::string& what, Loc loc) {
+  for (std::size_t i = 0; i < axis.by_path.size(); ++i)
+    for (std::size_t j = 0; j < i; ++j)
+      if (axis.by_path[i].first == axis.by_path[j].first)
+        throw TypeError(loc,
+                        fmt::format("vmap: the axes of {} list the path \"{}\" twice", what, axis.by_path[i].first));
 }
 
 // The axis of each of these leaves.
 std::vector<std::optional<int>> positions(const Axis& axis, std::span<const std::string> paths, const std::string& what,
                                           Loc loc) {
-  if (axis.by_path.empty()) return std::vector(paths.size(), axis.position);
+  if (!axis.is_by_path) return std::vector(paths.size(), axis.position);
+  check_paths_differ(axis, what, loc);
   std::vector<std::optional<int>> out;
   std::vector<bool> is_used(axis.by_path.size(), false);
   for (const std::string& leaf : paths) {
@@ -39,13 +52,13 @@ std::vector<std::optional<int>> positions(const Axis& axis, std::span<const std:
       is_used[i] = true;
       if (best < 0 || path.size() > axis.by_path[best].first.size()) best = i;
     }
-    if (best < 0)
-      throw TypeError(loc, fmt::format("vmap: {} has the leaf {}, and axes only for {}", what, leaf, listed(axis)));
+    if (best < 0) throw TypeError(loc, fmt::format("vmap: {} has {}, and {}", what, leaf_text(leaf), axes_text(axis)));
     out.push_back(axis.by_path[best].second.position);
   }
   for (int i = 0; i < std::ssize(axis.by_path); ++i)
     if (!is_used[i])
-      throw TypeError(loc, fmt::format("vmap: {} has no leaf {} to give an axis", what, axis.by_path[i].first));
+      throw TypeError(loc, fmt::format("vmap: {} has no leaf {}to give an axis", what,
+                                       axis.by_path[i].first.empty() ? "" : axis.by_path[i].first + " "));
   return out;
 }
 

@@ -141,3 +141,51 @@ TEST_CASE("vmap takes the axes of a tree by path, for arguments and results") {
           vmap(f, {.in = {axes({{".W", 0}, {".b", none}}), none}, .out = {axes({{".W", 0}})}})(l, x);
         }) == "HERE: vmap: the result has the leaf .b, and axes only for .W");
 }
+
+TEST_CASE("axes by path name each leaf once, and every leaf") {
+  const auto f = [](Layer l, Array x) { return Layer{l.W * x, l.b}; };
+  const Layer l{ones({2}), ones({2})};
+  const Array x = ones({2});
+  CHECK(said<TypeError>([&] { vmap(f, {.in = {axes({}), 0}})(l, x); }) ==
+        "HERE: vmap: argument 0 has the leaf .W, and no axes");
+  CHECK(said<TypeError>([&] { vmap(f, {.in = {0, axes({})}})(l, x); }) ==
+        "HERE: vmap: argument 1 has one leaf, itself, and no axes");
+  CHECK(said<TypeError>([&] { vmap(f, {.in = {0, axes({{".W", 1}})}})(l, x); }) ==
+        "HERE: vmap: argument 1 has one leaf, itself, and axes only for .W");
+  CHECK(said<TypeError>([&] { vmap(f, {.in = {axes({{".W", 0}, {".b", 0}, {".W", none}}), 0}})(l, x); }) ==
+        "HERE: vmap: the axes of argument 0 list the path \".W\" twice");
+  CHECK(said<TypeError>([&] { vmap(f, {.out = {axes({{"", 0}, {"", 0}})}})(l, x); }) ==
+        "HERE: vmap: the axes of the result list the path \"\" twice");
+  const auto no_leaf = [&](std::tuple<>, Array v) { return v; };
+  CHECK(said<TypeError>([&] { vmap(no_leaf, {.in = {axes({{"", 0}}), 0}})(std::tuple<>(), x); }) ==
+        "HERE: vmap: argument 0 has no leaf to give an axis");
+  CHECK(values(vmap(no_leaf, {.in = {axes({}), 0}})(std::tuple<>(), x)) == V{1, 1});
+}
+
+TEST_CASE("jacfwd and jacrev refuse arguments and results that are no floats") {
+  const auto is_positive = [](Array x) { return x > 0; };
+  const Array x = ones({2});
+  CHECK(said<TypeError>([&] { jacfwd(is_positive)(x); }) ==
+        "HERE: jacfwd: the result is bool[2]; only floats have derivatives");
+  CHECK(said<TypeError>([&] { jacrev(is_positive)(x); }) ==
+        "HERE: jacrev: the result is bool[2]; only floats have derivatives");
+  const Array n = arange(2);
+  CHECK(said<TypeError>([&] { jacfwd(is_positive)(n); }) ==
+        "HERE: jacfwd: the argument is i32[2]; only floats have derivatives");
+  CHECK(said<TypeError>([&] { jacrev(is_positive)(n); }) ==
+        "HERE: jacrev: the argument is i32[2]; only floats have derivatives");
+}
+
+TEST_CASE("gradients of no arrays, and tangents or cotangents of another number than the leaves, are refused") {
+  const auto square = [](double x) { return Array(x) * x; };
+  CHECK(said<TypeError>([&] { grad(square)(2.0); }) ==
+        "HERE: grad: argument 0 has no arrays: make the parameter an Array");
+  using List = std::vector<Array>;
+  const auto doubled = [](List l) { return List{l[0] * 2, l[1] * 2}; };
+  const Array x = ones({});
+  CHECK(said<TypeError>([&] { jvp(doubled, List{x, x}, List{x}); }) == "HERE: jvp: 1 tangents for 2 leaves");
+  const auto [value, along] = linearize(doubled, List{x, x});
+  CHECK(said<TypeError>([&] { along(List{x}); }) == "HERE: linearize: 1 tangents for 2 leaves");
+  const auto [again, back] = sheaf::vjp(doubled, List{x, x});
+  CHECK(said<TypeError>([&] { back(List{x, x, x}); }) == "HERE: vjp: 3 cotangents for 2 leaves");
+}

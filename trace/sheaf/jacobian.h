@@ -38,7 +38,7 @@ struct Jacobian {
 
 namespace detail {
 
-/// Leaf `i` of the tree is `x`, the others are zeros with `lead` dims in front.
+/// Leaf `i` of the tree is `x`, unit arrays as above; the others are zeros with as many in front.
 template <class T>
 T unit_tree(const T& tree, std::size_t i, const Array& x) {
   std::size_t k = 0;
@@ -104,8 +104,10 @@ class JacfwdBody {
     check_floats("jacfwd", "argument", leaves, loc);
     const R result = f(x);
     const auto& y = Part::of(result);
+    const std::vector<Array> results = tree_leaves(y);
+    check_floats("jacfwd", "result", results, loc);
     const auto along = [&](X t) { return std::get<1>(sheaf::jvp(f, std::tuple<X>(x), std::tuple<X>(t), loc)); };
-    std::vector<std::vector<Array>> blocks(tree_leaves(y).size());
+    std::vector<std::vector<Array>> blocks(results.size());
     for (std::size_t i = 0; i < leaves.size(); ++i) {
       const auto units = unit_tree(x, i, unit_arrays(leaves[i]));
       const std::vector<Array> columns = tree_leaves(sheaf::vmap(along, {}, loc)(units));

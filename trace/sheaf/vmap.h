@@ -5,19 +5,27 @@
 
 namespace sheaf {
 
-/// The position of the mapped axis, negative from the end, or `none`: the same for all examples. Of a tree it is that
-/// of all leaves, or a list by path: `axes({{".W", 1}, {".bias", none}})`, where a path stands for all leaves below it,
-/// and the longest counts.
+/// The position of the mapped axis, negative from the end, or `none`: the same for all examples.
+struct LeafAxis {
+  LeafAxis(int at) : position(at) {}  // NOLINT
+  LeafAxis(None) {}  // NOLINT
+  std::optional<int> position;
+};
+
+/// That of an argument or a result. Of a tree it is that of all leaves, or a list by path:
+/// `axes({{".W", 1}, {".bias", none}})`, where a path stands for all leaves below it, and the longest counts.
 struct Axis {
   Axis(int at) : position(at) {}  // NOLINT
   Axis(None) {}  // NOLINT
   std::optional<int> position;
-  std::vector<std::pair<std::string, Axis>> by_path = {};  // if not empty, instead of `position`
+  bool is_by_path = false;  // then `by_path` counts, not `position`
+  std::vector<std::pair<std::string, LeafAxis>> by_path = {};
 };
 
-/// The axes of a tree, leaf by leaf. Throws TypeError where a leaf has no axis, or a path no leaf.
-inline Axis axes(std::vector<std::pair<std::string, Axis>> by_path) {
+/// The axes of a tree, leaf by leaf. Throws TypeError where a leaf has no axis, a path no leaf, or a path two axes.
+inline Axis axes(std::vector<std::pair<std::string, LeafAxis>> by_path) {
   Axis all(none);
+  all.is_by_path = true;
   all.by_path = std::move(by_path);
   return all;
 }

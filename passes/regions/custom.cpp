@@ -1,12 +1,15 @@
 // Custom derivatives: the rule the user gave takes the place of the derivative of what he wrote. custom_vjp becomes its
 // forward function and a linear map known only by its transpose; that map is transposed where its own value is needed.
 //   %y = custom_vjp %x     %y, %res = call @fwd %x;  %ty = custom_linear %res, %tx {residuals}(bwd)
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "ir/ops/attrs.h"
 #include "ir/ops/regions.h"
 #include "passes/regions/arrange.h"
 #include "passes/regions/call.h"
+#include "sheaf/error.h"
 
 namespace sheaf::passes {
 
@@ -40,15 +43,25 @@ std::vector<Batched> all_in_front(const Values& outs) {
   return out;
 }
 
+// Throws the user's error at e's line, in the name of what he called to give the rule.
+[[noreturn]] void refuse_rule(const Eqn& e, const std::string& why) {
+  const bool has_both = e.op == &ops::custom_vjp && e.regions.size() == 4;
+  const std::string_view who = has_both                      ? "custom_rule"
+                               : e.op == &ops::custom_linear ? ops::custom_vjp.name
+                                                             : e.op->name;
+  throw TypeError(e.loc, fmt::format("{}: {}", who, why));
+}
+
 // Tangents of the float operands past `consts`, zeros made; a tangent of a capture has no rule.
 Values tangents_of_args(Builder& b, const Eqn& e, const Values& tangents, int consts) {
   Values t;
   for (int k = 0; k < e.num_in(); ++k) {
     if (k < consts) {
       if (tangents[k])
-        refuse(e,
-               "the function captures a value that the derivative is taken with respect to; the rule says nothing of "
-               "it: pass it as an argument");
+        refuse_rule(
+            e,
+            "the function captures a value that the derivative is taken with respect to; the rule says nothing of it: "
+            "pass it as an argument");
     } else if (is_differentiable(e.in(k).dtype())) {
       t.push_back(tangents[k] ? tangents[k] : b.zeros(e.in(k).type()));
     }
@@ -172,9 +185,9 @@ FunctionRef forward_map(const Eqn& e) {
   Mask linear(backward->params().size(), true);
   std::fill_n(linear.begin(), e.attrs<ops::CustomLinear>().residuals, false);
   if (!is_linear(backward, linear))
-    refuse(e,
-           "its forward derivative is the transpose of the backward function of custom_vjp, which is not linear in the "
-           "cotangents");
+    refuse_rule(e,
+                "the forward derivative is the transpose of the backward function, which is not linear in the "
+                "cotangents");
   return transpose(backward, linear, Mask(backward->results().size(), true), true).function;
 }
 

@@ -73,6 +73,15 @@ TEST_CASE("a rule says nothing of what it captures") {
   CHECK(message_of<TypeError>([&] { grad(reversed)(2.0, 3.0); }) ==
         "HERE: custom_vjp: the function captures a value that the derivative is taken with respect to; the rule says "
         "nothing of it: pass it as an argument");
+  auto both_ways = [](Array w, Array x) {
+    const auto value = [w](Array v) { return w * v; };
+    return custom_rule(value, Derivatives{.jvp = [w](Array v, Array t) { return std::pair{w * v, w * t}; },
+                                          .forward = [w](Array v) { return std::pair{w * v, none}; },
+                                          .backward = [w](None, Array ct) { return w * ct; }})(x);
+  };
+  CHECK(message_of<TypeError>([&] { grad(both_ways)(2.0, 3.0); }) ==
+        "HERE: custom_rule: the function captures a value that the derivative is taken with respect to; the rule says "
+        "nothing of it: pass it as an argument");
 }
 
 TEST_CASE("derivatives that do not exist name the loop or the rule") {
@@ -85,8 +94,8 @@ TEST_CASE("derivatives that do not exist name the loop or the rule") {
                             [](None, Array ct) { return clip(ct, -1, 1); });
   CHECK(
       message_of<TypeError>([&] { jvp(clipped, Array(1.0), Array(1.0)); }) ==
-      "HERE: custom_linear: its forward derivative is the transpose of the backward function of custom_vjp, which is not "
-      "linear in the cotangents");
+      "HERE: custom_vjp: the forward derivative is the transpose of the backward function, which is not linear in the "
+      "cotangents");
   auto solved = [](Array b) {
     return custom_linear_solve([](Array x) { return 2 * x; }, b, [](Array r) { return r / 2; });
   };

@@ -1,5 +1,5 @@
 // grad takes functions of one value; a second result is only along for the ride if it is in a pair.
-// says: grad: the function returns an Array, or a pair of an Array and what comes along
+// says: grad: the function returns an Array, a pair of an Array and what comes along, or WithAux of them
 #include <sheaf/sheaf.h>
 
 #include <vector>

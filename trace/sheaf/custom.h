@@ -68,8 +68,8 @@ struct PairBranch {
   auto operator()(A... args) const {
     using R = ResultOf<F, A...>;
     static_assert(PairOfResults<R>,
-                  "custom_jvp: the rule returns a pair, the result and its tangent; custom_vjp: forward "
-                  "returns a pair, the result and what backward needs (or none)");
+                  "custom rule: a jvp rule returns a pair, the result and its tangent; a forward function a pair, the "
+                  "result and what backward needs (or none)");
     auto r = call_user(f, loc, args...);
     return std::pair<First, Tree<std::tuple_element_t<1, R>>>(std::get<0>(std::move(r)), std::get<1>(std::move(r)));
   }
@@ -121,9 +121,9 @@ struct Backward {
     if constexpr (sizeof...(A) == 1 && (std::convertible_to<C, First> || std::same_as<C, None>)) {
       return {as_cotangent(std::get<0>(args), std::move(out))};
     } else {
-      static_assert(TupleLike<C>, "custom_vjp: backward returns a tuple, one cotangent (or none) per argument");
+      static_assert(TupleLike<C>, "custom rule: backward returns a tuple, one cotangent (or none) per argument");
       static_assert(std::tuple_size_v<C> == sizeof...(A),
-                    "custom_vjp: backward returns one cotangent (or none) per argument");
+                    "custom rule: backward returns one cotangent (or none) per argument");
       return [&]<std::size_t... I>(std::index_sequence<I...>) {
         return std::tuple<A...>{as_cotangent(std::get<I>(args), std::get<I>(std::move(out)))...};
       }(std::index_sequence_for<A...>());
@@ -222,7 +222,10 @@ struct Derivatives {
 
 /// f with rules for both directions: `custom_rule(f, Derivatives{.jvp = .., .forward = .., .backward = ..})`. Forward
 /// mode runs `jvp`, reverse mode `forward` and `backward`, which need not be linear then; neither is derived from the
-/// other, and nobody checks that they agree. Forward mode over reverse mode differentiates `backward`.
+/// other, and nobody checks that they agree. Forward mode over reverse mode differentiates `backward`, reverse mode
+/// over forward mode `jvp`. What the functions capture has no derivative, and using one throws TypeError: pass it as an
+/// argument. The call throws TypeError where results, tangents or cotangents have other trees, shapes or dtypes than
+/// what they belong to.
 template <class F, class Jvp, class Fwd, class Bwd>
 auto custom_rule(F f, Derivatives<Jvp, Fwd, Bwd> rule, Loc loc = Loc::current()) {
   return detail::TransformedOf<F, detail::CustomVjpBody<F, Jvp, Fwd, Bwd>>(

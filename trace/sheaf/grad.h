@@ -98,7 +98,8 @@ class GradBody {
   auto both(Loc loc, const A&... args) const {
     using Call = CallOf<F, A...>;
     using R = typename Call::Result;
-    static_assert(ValueOf<R>::ok, "grad: the function returns an Array, or a pair of an Array and what comes along");
+    static_assert(ValueOf<R>::ok,
+                  "grad: the function returns an Array, a pair of an Array and what comes along, or WithAux of them");
     static_assert(((N < static_cast<int>(sizeof...(A))) && ...), "grad: no such argument");
     const Call call(f_, loc, args...);
     Structure structure;
@@ -224,7 +225,9 @@ auto value_and_grad(F f, Loc loc = Loc::current()) {
 }
 
 /// (f(primals), its derivative along the tangents), and where f returns WithAux, what comes along. Primals and
-/// tangents: one argument, or std::tuple of all of them.
+/// tangents: one argument, or std::tuple of all of them. The tangent of a float or complex leaf has its shape and
+/// dtype, or is a C++ number; those of other leaves are not read, and tangents of such results are zeros of their own
+/// type. Throws ShapeError or TypeError for another shape or dtype, TypeError for another number of leaves.
 template <class F, class P, class T>
 auto jvp(const F& f, const P& primals, const T& tangents, Loc loc = Loc::current()) {
   auto p = detail::as_tuple(primals);
@@ -292,11 +295,13 @@ struct ReverseHalves {
 }  // namespace detail
 
 /// linearize(f, primals...) = (f(primals...), the linear map tangents... -> tangent of the result), which keeps what it
-/// needs of f; and where f returns WithAux, what comes along.
+/// needs of f; and where f returns WithAux, what comes along. Tangents are typed and checked as jvp's, at each call of
+/// the map.
 inline constexpr detail::WithLine<detail::Linearize> linearize{};
 
 /// vjp(f, primals...) = (f(primals...), the pullback: cotangent of the result -> std::tuple of cotangents of the
-/// primals); and where f returns WithAux, what comes along.
+/// primals); and where f returns WithAux, what comes along. A cotangent has the shape and dtype of its leaf, typed and
+/// checked as jvp's tangents are, at each call of the pullback; those of leaves that are not floats are zeros.
 inline constexpr detail::WithLine<detail::ReverseHalves> vjp{};
 
 }  // namespace sheaf

@@ -58,7 +58,9 @@ class JitBody {
     return rebuild<typename CallOf<F, A...>::Result>(structure, leaves);
   }
 
-  /// The program for arguments of these types (abstract() will do), traced unless it has been; see sheaf/aot.h.
+  /// The program for arguments of these types (abstract() will do), traced unless it has been; see sheaf/aot.h. What is
+  /// no array is part of the program. Nothing is run. Throws what f throws, and TypeError where f uses values or a
+  /// named axis of a trace around it.
   template <class... A>
   auto trace(const A&... args) const {
     return trace_as(typename ParamsOf<F>::type{}, args...);
@@ -139,12 +141,12 @@ inline constexpr detail::WithLine<detail::EvalShape> eval_shape{};
 
 /// What has happened in this process so far.
 struct Stats {
-  std::int64_t traces = 0;              // user functions traced by jit
-  std::int64_t programs = 0;            // programs planned and loaded
+  std::int64_t traces = 0;  // user functions traced by jit
+  std::int64_t programs = 0;  // programs planned and loaded
   std::int64_t kernels_compiled = 0;
-  std::int64_t kernels_loaded = 0;      // made callable: compiled or read from a cache
-  std::int64_t executions = 0;          // programs run
-  std::int64_t launches = 0;            // kernels run
+  std::int64_t kernels_loaded = 0;  // made callable: compiled or read from a cache
+  std::int64_t executions = 0;  // programs run
+  std::int64_t launches = 0;  // kernels run
   std::int64_t interpreted_launches = 0;  // of those, by the interpreter
 };
 Stats stats();

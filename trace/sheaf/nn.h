@@ -62,7 +62,9 @@ struct AttentionOptions {
 /// softmax(scale query . key + bias) value, by blocks: neither it nor its gradient holds all scores at once.
 /// query: [batch.., T, N, H], key: [batch.., S, K, H], value: [batch.., S, K, V] -> [batch.., T, N, V]. N is a multiple
 /// of K: query head n reads key head n / (N / K). bias and mask broadcast to [batch.., N, T, S]. A query that meets no
-/// key gets zeros. f16 and bf16 compute in f32 and round the result once.
+/// key gets zeros. query, key and value are promoted to one real floating dtype, the result's; f16 and bf16 compute in
+/// f32 and round the result once. bias may be of any floating dtype, and does not widen the result; mask is bool.
+/// Throws ShapeError where shapes do not fit or the window is negative, TypeError for other dtypes.
 Array dot_product_attention(Operand query, Operand key, Operand value, const AttentionOptions& options = {});
 
 // ---- initializers ----  fan in and out are the last two extents

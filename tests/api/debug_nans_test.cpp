@@ -108,3 +108,19 @@ TEST_CASE("nothing is donated while results are searched") {
   f(x);
   CHECK_THROWS_AS(x.to_vector<float>(), RuntimeError);
 }
+
+TEST_CASE("an input without a name is named by its number, and what only the whole program gives is said to be") {
+  const Array bad = array({1.0f, std::nanf("")});
+  const Array large = array({3e38f, 3e38f, -3e38f}), ones3 = ones({3});
+  const auto next = jit([&](Array v) { return v + bad; }, {.name = "next"});
+  const auto product = jit([](Array x, Array y) { return dot(x, y); }, {.name = "product"});
+  const Watching on(true, true);
+  const auto captured = [&] { next(ones({2})); };
+  CHECK(message_of(captured) ==
+        "debug_nans_test.cpp:118: next: result 0 is NaN at [1]\n  it was given: input 1 is NaN at [1]");
+  // In f64, as single equations are computed, the partial sums are finite.
+  const auto overflows = [&] { product(large, ones3); };
+  CHECK(message_of(overflows) ==
+        "debug_nans_test.cpp:122: product: result 0 is infinity at []\n"
+        "  run equation by equation, the program gives none");
+}

@@ -71,7 +71,10 @@ TEST_CASE("program 2: a function that counts its calls is rejected by the purity
           "random numbers or other changing state");
     const auto flip = [&](Array x) { return ++calls % 2 ? sin(x) : cos(x); };
     const auto gradient = [&] { grad(flip)(1.0); };
-    CHECK(impurity(gradient).find("the first difference is ") != std::string::npos);
+    CHECK(impurity(gradient) ==
+          "programs_test.cpp:73: grad: tracing it twice gave two programs; the first difference is sin at "
+          "programs_test.cpp:72. A traced function must depend on its arguments alone, not on counters, clocks, host "
+          "random numbers or other changing state");
   }
   const PurityCheck off(false);
   int calls = 0;
@@ -103,9 +106,13 @@ TEST_CASE("program 10: a checkpointed block has the values and gradients of the 
   const Array x = random::normal(random::key(3), {kRows, kWidth});
   const auto [value, gradient] = plain(w, x);
   const auto [again, gradient_again] = checkpointed(w, x);
-  CHECK(value.item<float>() == again.item<float>());
-  CHECK(distance(gradient.in, gradient_again.in) == 0);
-  CHECK(distance(gradient.out, gradient_again.out) == 0);
+  // What is computed again may be fused otherwise, and round otherwise.
+  const auto error = [](const Array& got, const Array& wanted) {
+    return distance(got, wanted) / max(abs(wanted)).template item<double>();
+  };
+  CHECK(error(again, value) < 1e-6);
+  CHECK(error(gradient_again.in, gradient.in) < 1e-5);
+  CHECK(error(gradient_again.out, gradient.out) < 1e-5);
 
   const auto lowered = plain.trace(w, x).lower(), lowered_again = checkpointed.trace(w, x).lower();
   // One array of [rows, 4 width] at least that each layer no longer keeps.

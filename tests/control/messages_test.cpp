@@ -129,3 +129,17 @@ TEST_CASE("branches that differ name themselves, the leaf and both types") {
       "HERE: cond: the branches must return the same tree; numbers, texts or sizes differ between if_true and if_false, "
       "which are static: return Arrays");
 }
+
+TEST_CASE("a branch with an effect has no batch of its own choices") {
+  const auto f = [](Array x) {
+    return cond(
+        x > 0,
+        [](Array v) {
+          debug_print("positive: {}", v);
+          return v;
+        },
+        [](Array v) { return -v; }, x);
+  };
+  CHECK(message_of<TypeError>([&] { vmap(f)(ones({3})); }) ==
+        "HERE: cond: under vmap every branch runs, so that a branch may not print, check or call back");
+}

@@ -5,28 +5,13 @@
 
 #include <fmt/format.h>
 
+#include "ir/ops/products.h"
+
 namespace sheaf::ir::ops {
 namespace {
 
-DType result_dtype(const Eqn& e) {
-  const DType preferred = e.attrs<Conv>().dtype;
-  return preferred == DType::token ? e.in(0).dtype() : preferred;
-}
-
 absl::StatusOr<std::vector<DType>> conv_dtypes(const Eqn& e) {
-  const DType lhs = e.in(0).dtype(), rhs = e.in(1).dtype(), result = result_dtype(e);
-  if (lhs != rhs)
-    return absl::InvalidArgumentError(fmt::format("lhs ({}) and rhs ({}) must have the same dtype",
-                                                  to_string(e.in(0).type()), to_string(e.in(1).type())));
-  if (!is_int(lhs) && !is_float(lhs))
-    return absl::InvalidArgumentError(fmt::format("takes integers or floats, not {}", to_string(e.in(0).type())));
-  const bool same_kind = is_float(lhs)        ? is_float(result)
-                         : is_signed_int(lhs) ? is_signed_int(result)
-                                              : is_unsigned_int(result);
-  if (!same_kind || (result != lhs && size_bytes(result) <= size_bytes(lhs)))
-    return absl::InvalidArgumentError(
-        fmt::format("dtype {} must be {} or a wider one of its kind", name(result), name(lhs)));
-  return std::vector<DType>{result};
+  return product_dtypes(e, e.attrs<Conv>().dtype, ComplexProducts::no);
 }
 
 DimList concat(const DimList& a, const DimList& b, const DimList& c, const DimList& d) {

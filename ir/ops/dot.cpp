@@ -3,31 +3,14 @@
 #include <fmt/format.h>
 
 #include "ir/ops/complex.h"
+#include "ir/ops/products.h"
 #include "ir/ops/rules.h"
 
 namespace sheaf::ir::ops {
 namespace {
 
-DType result_dtype(const Eqn& e) {
-  const DType preferred = e.attrs<Dot>().dtype;
-  return preferred == DType::token ? e.in(0).dtype() : preferred;
-}
-
 absl::StatusOr<std::vector<DType>> dot_dtypes(const Eqn& e) {
-  const DType lhs = e.in(0).dtype(), rhs = e.in(1).dtype(), result = result_dtype(e);
-  if (lhs != rhs)
-    return absl::InvalidArgumentError(fmt::format("lhs ({}) and rhs ({}) must have the same dtype",
-                                                  to_string(e.in(0).type()), to_string(e.in(1).type())));
-  if (!is_int(lhs) && !is_differentiable(lhs))
-    return absl::InvalidArgumentError(fmt::format("takes integers or floats, not {}", to_string(e.in(0).type())));
-  const bool same_kind = is_float(lhs)        ? is_float(result)
-                         : is_complex(lhs)    ? is_complex(result)
-                         : is_signed_int(lhs) ? is_signed_int(result)
-                                              : is_unsigned_int(result);
-  if (!same_kind || (result != lhs && size_bytes(result) <= size_bytes(lhs)))
-    return absl::InvalidArgumentError(
-        fmt::format("dtype {} must be {} or a wider one of its kind", name(result), name(lhs)));
-  return std::vector<DType>{result};
+  return product_dtypes(e, e.attrs<Dot>().dtype, ComplexProducts::yes);
 }
 
 absl::Status check_lists(const Eqn& e) {
@@ -199,7 +182,7 @@ constinit const OpDef dot = {
                                 .rhs_batch = a.rhs_batch,
                                 .lhs_contract = a.lhs,
                                 .rhs_contract = a.rhs,
-                                .accumulate = accumulator(result_dtype(e))};
+                                .accumulate = accumulator(product_dtype(e, e.attrs<Dot>().dtype))};
     },
     .on_parts = dot_on_parts,
     .eval = eval_dot,

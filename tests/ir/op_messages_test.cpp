@@ -40,6 +40,24 @@ TEST_CASE("dot names the dims that do not pair up, and the dtypes") {
   CHECK(dot(x, y, {.lhs = {1}, .rhs = {0}, .lhs_batch = {1}, .rhs_batch = {1}}) == "lhs dims [1, 1] must not repeat 1");
 }
 
+TEST_CASE("a convolution refuses the dtypes that dot does, and complex numbers") {
+  const auto conv = [](DType lhs, DType rhs, DType result) {
+    const ops::Conv plain{.lhs_batch = {0},
+                          .lhs_feature = {1},
+                          .rhs_feature = {0},
+                          .rhs_output = {1},
+                          .out_batch = {0},
+                          .out_feature = {1},
+                          .dtype = result};
+    return refusal(ops::conv, {Type(lhs, {2, 3}), Type(rhs, {3, 4})}, with(plain));
+  };
+  CHECK(conv(f32, f64, f32) == "lhs (f32[2, 3]) and rhs (f64[3, 4]) must have the same dtype");
+  CHECK(conv(c64, c64, c64) == "takes integers or floats, not c64[2, 3]");
+  CHECK(conv(bool_, bool_, bool_) == "takes integers or floats, not bool[2, 3]");
+  CHECK(conv(i32, i32, u64) == "dtype u64 must be i32 or a wider one of its kind");
+  CHECK(conv(f32, f32, f16) == "dtype f16 must be f32 or a wider one of its kind");
+}
+
 TEST_CASE("dynamic slices say what is wrong with the starts and with the slice") {
   CHECK(slice_refusal({.dims = {1}, .sizes = {2}, .index_dim = {0}}, Type(f32, {1})) ==
         "starts (f32[1]) must be integers");

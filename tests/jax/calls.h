@@ -20,6 +20,7 @@ struct CallDifference {
   std::string_view name, quantities;  // words
   bool (*at)(const Row& row, std::int64_t i);
   std::string_view why;
+  bool (*says)(double got, double want) = nullptr;  // what both give there, where that can be told
 };
 /// Element i of the first and the second operand, 0 where there is none.
 double first(const Row& row, std::int64_t i);

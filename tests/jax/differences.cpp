@@ -54,8 +54,13 @@ bool below_one(const Point& p) { return p.operands[0] < 1; }
 bool value_is_nan(const Point& p) { return p.operands[1] == 0 || std::isinf(p.operands[0]); }
 bool at_zero(const Point& p) { return p.operands[0] == 0; }
 bool at_infinity(const Point& p) { return std::isinf(p.operands[0]); }
-bool nan_in_row(const Point& p) { return p.nan_in_row; }
-bool infinity_in_row(const Point& p) { return p.infinity_in_row; }
+bool is_extreme(const Point& p) { return p.combine == "max" || p.combine == "min"; }
+bool extreme_is_nan(const Point& p) { return is_extreme(p) && p.nan_in_row && std::isnan(p.got) && p.want == 0; }
+bool window_holds_nan(const Point& p) { return is_extreme(p) && p.nan_in_row; }
+bool product_by_infinity(const Point& p) { return p.combine == "prod" && p.infinity_in_row && std::isnan(p.want); }
+bool log_sum_of_infinity(const Point& p) {
+  return p.combine == "logsumexp" && p.infinity_in_row && (std::isnan(p.got) || p.got == 0);
+}
 bool zero_in_row(const Point& p) { return p.zero_in_row; }
 bool is_nearly_equal(const Point& p) { return std::abs(p.got - p.want) <= 1e-7 * std::abs(p.want); }
 
@@ -90,10 +95,12 @@ constexpr Difference kDifferences[] = {
      "in f16 and bf16 y - 1 is computed in f32; JAX's rounds, to y or to an integer"},
     {"atan2", "jvp vjp", any_zero, "the origin has no direction, and derivative 0; JAX's is NaN"},
     {"div atan2", "jvp vjp", square_overflows, "JAX squares the operands, which leaves the range"},
-    {"cumulative", "jvp vjp", nan_in_row, "a NaN that runs on has derivative NaN; JAX's extremes have 0"},
-    {"cumulative", "jvp vjp", infinity_in_row,
-     "a product's derivative is the product of the others, and logsumexp beyond inf has none; JAX's are NaN and finite"},
-    {"reduce_window", "jvp vjp", nan_in_row, "a window whose extreme is NaN gives none; JAX picks an element of it"},
+    {"cumulative", "jvp vjp", extreme_is_nan, "a NaN that runs on has derivative NaN; JAX's extremes have 0"},
+    {"cumulative", "jvp vjp", product_by_infinity, "a product's derivative is the product of the others; JAX's is NaN"},
+    {"cumulative", "jvp vjp", log_sum_of_infinity,
+     "logsumexp beyond inf has no derivative in inf, and 0 in what follows; JAX's is finite"},
+    {"reduce_window", "jvp vjp", window_holds_nan,
+     "a window whose extreme is NaN gives none; JAX picks an element of it"},
     {"top_k", "value", zero_in_row, "-0 equals +0, and the first comes first; JAX's -0 is the smaller"},
     {"exp2 sinh cosh", "value jvp vjp", is_error_of_argument, "JAX scales the argument of exp, and rounds it"},
 };
@@ -155,6 +162,14 @@ bool holds(const Row& row, bool (*is_such)(double)) {
   return false;
 }
 
+// "max" of "cumulative f32[2, 6] {kind=max, dim=[1]}"; none if the row has no such attribute.
+std::string word_after(std::string_view attribute, const std::string& text) {
+  const std::size_t at = text.find(attribute);
+  if (at == std::string::npos) return "";
+  const std::size_t begin = at + attribute.size();
+  return text.substr(begin, text.find_first_of(",}", begin) - begin);
+}
+
 std::string describe(const Point& p) {
   std::string text;
   for (double x : p.operands) text += fmt::format("{} ", x);
@@ -175,6 +190,7 @@ void check_agrees(const Row& row, const Quantity& quantity, int j, const ir::Lit
     if (got.bits(i) == want.bits(i)) continue;
     Point p{.dtype = row.operands.empty() ? got.dtype() : row.operands.back().dtype(),
             .operands = {},
+            .combine = word_after("kind=", row.text),
             .nan_in_row = false,
             .infinity_in_row = false,
             .zero_in_row = false,

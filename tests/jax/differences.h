@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -13,6 +14,7 @@ namespace sheaf::tests {
 struct Point {
   DType dtype;                   // of the last operand
   std::vector<double> operands;  // all zeros where the row is not elementwise
+  std::string combine;           // "max", "prod" or the like, of rows whose op has a kind
   bool nan_in_row, infinity_in_row, zero_in_row;
   double got, want;
 };

@@ -9,8 +9,10 @@
 #include <vector>
 
 #include "sheaf/sheaf.h"
+#include "tests/message.h"
 
 using namespace sheaf;
+using sheaf::tests::message_of;
 
 namespace {
 
@@ -101,25 +103,6 @@ auto with_bias(Array (*attention)(Operand, Operand, Operand, const AttentionOpti
 }
 Array composed_of(Operand q, Operand k, Operand v, const AttentionOptions& o) {
   return composed(*q.array(), *k.array(), *v.array(), o);
-}
-
-// The message of the Error `f` throws, its lines relative to `base`.
-template <class E>
-std::string message_of(const std::function<void()>& f, int base) {
-  try {
-    f();
-  } catch (const E& e) {
-    std::string text = e.what();
-    const std::string file = "attention_test.cpp:";
-    for (std::size_t at = text.find(file); at != std::string::npos; at = text.find(file, at + 1)) {
-      std::size_t end = at + file.size();
-      while (end < text.size() && std::isdigit(static_cast<unsigned char>(text[end]))) ++end;
-      const int line = std::stoi(text.substr(at + file.size(), end - at - file.size()));
-      text.replace(at, end - at, "HERE+" + std::to_string(line - base));
-    }
-    return text;
-  }
-  return "nothing was thrown";
 }
 
 }  // namespace

@@ -1,8 +1,11 @@
 // The exact texts of what is wrong with a custom rule, where it is given and where it is differentiated.
-#include "tests/control/message.h"
+#include <doctest/doctest.h>
+
+#include "sheaf/sheaf.h"
+#include "tests/message.h"
 
 using namespace sheaf;
-using sheaf::tests::message_of;
+using sheaf::tests::message_here;
 
 namespace {
 
@@ -16,17 +19,17 @@ using List = std::vector<Array>;
 TEST_CASE("a jvp rule of another tree or type") {
   const Array x = zeros({3});
   auto same_value = [](Array v) { return v; };
-  CHECK(message_of<TypeError>(
+  CHECK(message_here<TypeError>(
             [&] { custom_jvp(same_value, [](Array v, Array t) { return std::pair{convert(v, f64), t[0]}; })(x); }) ==
         "HERE: custom_jvp: the rule returns another type than it must\n"
         "  result the result: must be f32[3], is f64[3]; return convert(.., f32)");
-  CHECK(message_of<TypeError>([&] {
+  CHECK(message_here<TypeError>([&] {
           custom_jvp([](Array v) { return Layer{v, v}; },
                      [](Array v, Array t) { return std::pair{Layer{v, v}, Layer{t, t[0]}}; })(x);
         }) ==
         "HERE: custom_jvp: the rule returns another type than it must\n"
         "  tangent of .b: must be f32[3], is f32[]");
-  CHECK(message_of<TypeError>([&] {
+  CHECK(message_here<TypeError>([&] {
           custom_jvp([](Array v) { return List{v, v}; },
                      [](Array v, Array t) { return std::pair{List{v, v}, List{t}}; })(x);
         }) ==
@@ -39,18 +42,18 @@ TEST_CASE("a vjp rule of another tree or type; f32 for a bf16 argument is refuse
   const Array x = zeros({3});
   auto same_value = [](Array v) { return v; };
   auto ahead = [](Array v) { return std::pair{v, none}; };
-  CHECK(message_of<TypeError>([&] {
+  CHECK(message_here<TypeError>([&] {
           custom_vjp(same_value, [](Array v) { return std::pair{v[0], none}; }, [](None, Array ct) { return ct; })(x);
         }) ==
         "HERE: custom_vjp: the forward function returns another type than it must\n"
         "  result the result: must be f32[3], is f32[]");
   const Array half = zeros({3}, bf16);
   auto widened = custom_vjp(same_value, ahead, [](None, Array ct) { return convert(ct, f32); });
-  CHECK(message_of<TypeError>(
+  CHECK(message_here<TypeError>(
             [&] { scan([&](Array c, None) { return std::pair{widened(c), none}; }, half, none, {.length = 2}); }) ==
         "HERE: custom_vjp: the backward function returns another type than it must\n"
         "  cotangent [0]: must be bf16[3], is f32[3]; return convert(.., bf16)");
-  CHECK(message_of<TypeError>([&] {
+  CHECK(message_here<TypeError>([&] {
           custom_vjp([](List l) { return l[0]; }, [](List l) { return std::pair{l[0], none}; },
                      [](None, Array ct) { return List{ct}; })(List{x, x});
         }) ==
@@ -63,14 +66,14 @@ TEST_CASE("a rule says nothing of what it captures") {
   auto scaled = [](Array w, Array x) {
     return custom_jvp([w](Array v) { return w * v; }, [w](Array v, Array t) { return std::pair{w * v, w * t}; })(x);
   };
-  CHECK(message_of<TypeError>([&] { grad(scaled)(2.0, 3.0); }) ==
+  CHECK(message_here<TypeError>([&] { grad(scaled)(2.0, 3.0); }) ==
         "HERE: custom_jvp: the function captures a value that the derivative is taken with respect to; the rule says "
         "nothing of it: pass it as an argument");
   auto reversed = [](Array w, Array x) {
     return custom_vjp([w](Array v) { return w * v; }, [w](Array v) { return std::pair{w * v, none}; },
                       [w](None, Array ct) { return w * ct; })(x);
   };
-  CHECK(message_of<TypeError>([&] { grad(reversed)(2.0, 3.0); }) ==
+  CHECK(message_here<TypeError>([&] { grad(reversed)(2.0, 3.0); }) ==
         "HERE: custom_vjp: the function captures a value that the derivative is taken with respect to; the rule says "
         "nothing of it: pass it as an argument");
   auto both_ways = [](Array w, Array x) {
@@ -79,7 +82,7 @@ TEST_CASE("a rule says nothing of what it captures") {
                                           .forward = [w](Array v) { return std::pair{w * v, none}; },
                                           .backward = [w](None, Array ct) { return w * ct; }})(x);
   };
-  CHECK(message_of<TypeError>([&] { grad(both_ways)(2.0, 3.0); }) ==
+  CHECK(message_here<TypeError>([&] { grad(both_ways)(2.0, 3.0); }) ==
         "HERE: custom_rule: the function captures a value that the derivative is taken with respect to; the rule says "
         "nothing of it: pass it as an argument");
 }
@@ -87,39 +90,39 @@ TEST_CASE("a rule says nothing of what it captures") {
 TEST_CASE("derivatives that do not exist name the loop or the rule") {
   auto loop = [](Array x) { return while_loop([](Array c) { return c < 10; }, [](Array c) { return c * 2; }, x); };
   CHECK(
-      message_of<TypeError>([&] { grad(loop)(1.0); }) ==
+      message_here<TypeError>([&] { grad(loop)(1.0); }) ==
       "HERE: while: the reverse derivative needs a bound on the number of steps: give while_loop max_trips, or use scan or "
       "fori_loop with a fixed number of steps");
   auto clipped = custom_vjp([](Array x) { return x; }, [](Array x) { return std::pair{x, none}; },
                             [](None, Array ct) { return clip(ct, -1, 1); });
   CHECK(
-      message_of<TypeError>([&] { jvp(clipped, Array(1.0), Array(1.0)); }) ==
+      message_here<TypeError>([&] { jvp(clipped, Array(1.0), Array(1.0)); }) ==
       "HERE: custom_vjp: the forward derivative is the transpose of the backward function, which is not linear in the "
       "cotangents");
   auto solved = [](Array b) {
     return custom_linear_solve([](Array x) { return 2 * x; }, b, [](Array r) { return r / 2; });
   };
-  CHECK(message_of<TypeError>([&] { grad(solved)(1.0); }) ==
+  CHECK(message_here<TypeError>([&] { grad(solved)(1.0); }) ==
         "HERE: custom_linear_solve: the reverse derivative needs the solve of the transposed map, which was not given");
 }
 
 TEST_CASE("linear solves, Jacobians and associative scans that do not fit") {
   auto half = [](Array r) { return r / 2; };
-  CHECK(message_of<TypeError>([&] { custom_linear_solve([](Array x) { return sum(x); }, zeros({3}), half); }) ==
+  CHECK(message_here<TypeError>([&] { custom_linear_solve([](Array x) { return sum(x); }, zeros({3}), half); }) ==
         "HERE: custom_linear_solve: matvec returns another type than it must\n"
         "  result the result: must be f32[3], is f32[]");
-  CHECK(message_of<TypeError>([&] { custom_linear_solve(half, array({1, 2}), half); }) ==
+  CHECK(message_here<TypeError>([&] { custom_linear_solve(half, array({1, 2}), half); }) ==
         "HERE: custom_linear_solve: the right-hand side must be floats, not i32[2]");
-  CHECK(message_of<TypeError>([&] { jacfwd(half)(array({1, 2})); }) ==
+  CHECK(message_here<TypeError>([&] { jacfwd(half)(array({1, 2})); }) ==
         "HERE: jacfwd: the argument is i32[2]; only floats have derivatives");
-  CHECK(message_of<TypeError>([&] { jacrev([](Array x) { return x > 0; })(zeros({2})); }) ==
+  CHECK(message_here<TypeError>([&] { jacrev([](Array x) { return x > 0; })(zeros({2})); }) ==
         "HERE: jacrev: the result is bool[2]; only floats have derivatives");
   auto first = [](Layer a, Layer) { return a; };
-  CHECK(message_of<ShapeError>([&] { associative_scan(first, Layer{zeros({3, 2}), zeros({2})}); }) ==
+  CHECK(message_here<ShapeError>([&] { associative_scan(first, Layer{zeros({3, 2}), zeros({2})}); }) ==
         "HERE: associative_scan: the arrays must have the same length along the axis\n"
         "  .W: f32[3, 2], axis 0, length 3\n"
         "  .b: f32[2], axis 0, length 2");
-  CHECK(message_of<TypeError>([&] { associative_scan([](Array a, Array) { return sum(a); }, zeros({4})); }) ==
+  CHECK(message_here<TypeError>([&] { associative_scan([](Array a, Array) { return sum(a); }, zeros({4})); }) ==
         "HERE: associative_scan: the function must return the types it takes\n"
         "  it: takes f32[2], returns f32[]");
 }

@@ -1,10 +1,10 @@
 // Checkpoints, custom rules, linear solves and whole Jacobians, through the API.
 #include "tests/control/interpreted.h"
-#include "tests/control/message.h"
+#include "tests/message.h"
 
 using namespace sheaf;
 using sheaf::tests::interpreted;
-using sheaf::tests::message_of;
+using sheaf::tests::message_here;
 
 namespace {
 
@@ -195,7 +195,7 @@ TEST_CASE("one rule for both directions: trees, integers and captures, and rules
   };
   const auto refused = custom_rule(value, Derivatives{.jvp = narrow, .forward = ahead, .backward = back});
   const auto call = [&] { refused(l, n); };
-  CHECK(message_of<TypeError>(call) ==
+  CHECK(message_here<TypeError>(call) ==
         "HERE: custom_rule: the rule returns another type than it must\n"
         "  tangent of the result: must be f64[], is f32[]; return convert(.., f64)");
 }
@@ -208,7 +208,7 @@ TEST_CASE(
     return scan([&](Array c, Array) { return std::pair{f(c), none}; }, x, arange(2)).first;
   };
   const auto call = [&] { grad(loop)(ones({}, bf16)); };
-  CHECK(message_of<TypeError>(call) ==
+  CHECK(message_here<TypeError>(call) ==
         "HERE: custom_vjp: the backward function returns another type than it must\n"
         "  cotangent [0]: must be bf16[], is f32[]; return convert(.., bf16)");
 }

@@ -5,8 +5,10 @@
 #include <string>
 
 #include "sheaf/sheaf.h"
+#include "tests/message.h"
 
 using namespace sheaf;
+using sheaf::tests::message_of;
 
 namespace {
 
@@ -16,25 +18,6 @@ struct Layer {
 struct Model {
   Layer in, out;
 };
-
-// The message of the Error `f` throws, with "HERE+n" for lines of this file counted from `base`.
-template <class E>
-std::string message_of(const std::function<void()>& f, int base) {
-  try {
-    f();
-  } catch (const E& e) {
-    std::string text = e.what();
-    const std::string file = "messages_test.cpp:";
-    for (std::size_t at = text.find(file); at != std::string::npos; at = text.find(file, at + 1)) {
-      const std::size_t begin = at + file.size();
-      std::size_t end = begin;
-      while (end < text.size() && std::isdigit(static_cast<unsigned char>(text[end]))) ++end;
-      text.replace(at, end - at, "HERE+" + std::to_string(std::stoi(text.substr(begin, end - begin)) - base));
-    }
-    return text;
-  }
-  return "nothing was thrown";
-}
 
 Model model() { return {{zeros({784, 256}), zeros({256})}, {zeros({512, 10}), zeros({10})}}; }
 

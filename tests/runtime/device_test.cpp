@@ -6,10 +6,13 @@
 #include <string>
 
 #include "sheaf/error.h"
+#include "tests/message.h"
 #include "tests/runtime/programs.h"
 
 namespace sheaf::runtime {
 namespace {
+
+using tests::message_of;
 
 TEST_CASE("there is one device until more are asked for, and their number never falls") {
   REQUIRE(!sheaf::devices().empty());
@@ -32,14 +35,6 @@ TEST_CASE("memory statistics follow the arrays that live") {
     CHECK(with.bytes_reserved >= with.bytes_in_use);
   }
   CHECK(memory_stats().bytes_in_use == before.bytes_in_use);
-}
-
-template <class F>
-std::string message_of(F&& f) {
-  try {
-    f();
-  } catch (const RuntimeError& error) { return error.what(); }
-  return "nothing was thrown";
 }
 
 TEST_CASE("devices that are not there, and too many of them, are refused") {

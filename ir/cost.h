@@ -1,6 +1,6 @@
 // What a program costs: read off types, lowerings and scalar DAGs, so an op says something of its own only where its
-// lowering does not tell (OpDef::cost). Invariant: the cost of a whole is the sum over its parts, so it is linear in
-// the size of the program.
+// lowering does not tell (OpDef::cost). Invariant: a program's cost is the sum over its equations, and that of an
+// equation with regions is theirs, as often as they run.
 #pragma once
 
 #include "ir/graph.h"

@@ -126,7 +126,7 @@ struct OpDef {
   // (ir/complex.h). Null: part by part or product by product, as the op is linear.
   std::vector<Parts> (*on_parts)(Builder& b, const Eqn& e, std::span<const Parts> operands) = nullptr;
   void (*eval)(const Eqn&, std::span<const Literal> in, std::span<Literal> out) = nullptr;  // out is sized and zeroed
-  Cost (*cost)(const Eqn&) = nullptr;  // null: one flop per result element; all operands and results moved once
+  Cost (*cost)(const Eqn&) = nullptr;  // null: ir/cost.h reads it off the lowering
   double ulp = 0;  // stated error of f32 against the reference; 0: exact to the bit
   std::vector<std::string_view> (*samples)() = nullptr;  // "dot f32[2, 3], f32[3, 4] {lhs=[1], rhs=[0]}"
 };

@@ -12,6 +12,7 @@ struct Pass {
   std::string_view name;
   std::string_view doc;  // one line: what it does, or why it stands where it does
   ir::FunctionRef (*run)(const ir::FunctionRef&);
+  bool makes_kernels = false;  // what enters it is the program as optimised
 };
 
 /// The stages of the pipeline that are Function -> Function, in order.

@@ -53,7 +53,7 @@ constexpr Pass kStages[] = {
 
     // Beyond this point the program is minimal; no later stage removes or rewrites arithmetic.
 
-    {"fuse", "equations into groups, one kernel each; order of kernels is the order of the program", fuse},
+    {"fuse", "equations into groups, one kernel each; order of kernels is the order of the program", fuse, true},
 
     // Beyond this point every equation is a kernel or a dense constant, and is never regrouped.
 
@@ -96,7 +96,7 @@ Plan run_pipeline(const FunctionRef& traced, const PipelineOptions& options) {
   FunctionRef f = traced, optimised;
   done("traced", f);
   for (const Pass& stage : kStages) {
-    if (stage.run == fuse) optimised = f;
+    if (stage.makes_kernels) optimised = f;
     f = stage.run(f);
     done(stage.name, f);
   }

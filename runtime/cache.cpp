@@ -37,11 +37,10 @@ absl::StatusOr<CompiledKernel> open_and_compile(const codegen::KernelCode& code)
 }
 
 absl::StatusOr<CompiledKernel> compile_through_gate(const codegen::KernelCode& code) {
-  if (!CompilerGate::global().enter())
-    return absl::CancelledError(fmt::format("{}: not compiled, because the process is ending", code.name));
-  absl::StatusOr<CompiledKernel> compiled = open_and_compile(code);
-  CompilerGate::global().leave();
-  return compiled;
+  const CompilerGate::Visit visit(CompilerGate::global());
+  if (!visit)
+    return absl::CancelledError(fmt::format("{}: not compiled, because the main thread has ended", code.name));
+  return open_and_compile(code);
 }
 
 }  // namespace

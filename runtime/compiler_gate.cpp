@@ -8,7 +8,7 @@
 namespace sheaf::runtime {
 namespace {
 
-thread_local bool is_inside = false;
+thread_local int visits = 0;
 
 struct MainThread {
   ~MainThread() {
@@ -27,14 +27,14 @@ bool CompilerGate::enter() {
   std::lock_guard lock(mutex_);
   if (is_closed_) return false;
   ++inside_;
-  is_inside = true;
+  ++visits;
   return true;
 }
 
 void CompilerGate::leave() {
   std::lock_guard lock(mutex_);
   --inside_;
-  is_inside = false;
+  --visits;
   left_.notify_all();
 }
 
@@ -42,7 +42,7 @@ void CompilerGate::close() {
   if (!check_not_forked().ok()) return;  // who was inside does not exist in this process
   std::unique_lock lock(mutex_);
   is_closed_ = true;
-  left_.wait(lock, [&] { return inside_ == (is_inside ? 1 : 0); });
+  left_.wait(lock, [&] { return inside_ == visits; });
 }
 
 void close_compiler_with_main_thread() {

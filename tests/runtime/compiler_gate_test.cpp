@@ -12,10 +12,9 @@ namespace {
 
 TEST_CASE("a closed gate refuses everyone") {
   CompilerGate gate;
-  CHECK(gate.enter());
-  gate.leave();
+  CHECK(bool(CompilerGate::Visit(gate)));
   gate.close();
-  CHECK_FALSE(gate.enter());
+  CHECK_FALSE(bool(CompilerGate::Visit(gate)));
   gate.close();
 }
 
@@ -24,11 +23,10 @@ TEST_CASE("closing waits for the thread that is inside") {
   std::latch is_inside(1);
   std::atomic<bool> has_left{false};
   std::thread compiling([&] {
-    CHECK(gate.enter());
+    const CompilerGate::Visit visit(gate);
     is_inside.count_down();
-    while (gate.enter()) gate.leave();  // until the gate is closing
+    while (CompilerGate::Visit(gate)) continue;  // until the gate is closing
     has_left = true;
-    gate.leave();
   });
   is_inside.wait();
   gate.close();
@@ -38,10 +36,11 @@ TEST_CASE("closing waits for the thread that is inside") {
 
 TEST_CASE("a thread that is inside itself does not wait for itself") {
   CompilerGate gate;
-  CHECK(gate.enter());
-  gate.close();
-  gate.leave();
-  CHECK_FALSE(gate.enter());
+  {
+    const CompilerGate::Visit visit(gate);
+    gate.close();
+  }
+  CHECK_FALSE(bool(CompilerGate::Visit(gate)));
 }
 
 }  // namespace

@@ -77,7 +77,9 @@ absl::Status run_callback(int slot, std::int64_t lanes, std::span<const Literal>
           std::memcpy(out[j].data() + results[j].bytes() * lane, results[j].data(), results[j].bytes());
     }
     return absl::OkStatus();
-  } catch (const std::exception& e) { return absl::UnknownError(e.what()); }
+  } catch (const std::exception& e) { return absl::UnknownError(e.what()); } catch (...) {
+    return absl::UnknownError("the function threw something that is no std::exception");
+  }
 }
 
 }  // namespace sheaf::ir

@@ -245,7 +245,19 @@ class BatchWalk {
     return v;
   }
 
+  // A batch of no examples has results of no elements, whatever the op.
+  std::vector<Batched> of_nothing(const Eqn& e) {
+    std::vector<Batched> out;
+    for (const Value v : e.outs()) {
+      Shape dims = v.dims();
+      dims.insert(dims.begin(), 0);
+      out.push_back({b_.zeros(Type(v.dtype(), std::move(dims))), 0});
+    }
+    return out;
+  }
+
   std::vector<Batched> derived(const Eqn& e, std::vector<Batched> in) {
+    if (size_ == 0) return of_nothing(e);
     Eqn promoted{.op = e.op, .operands = e.operands, .results = e.results, .attributes = e.attributes};
     if (e.op->is_elementwise) {
       promote_scalars(b_, e, in);

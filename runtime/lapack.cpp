@@ -46,7 +46,8 @@ void transpose(const T* from, T* to, std::int64_t rows, std::int64_t columns) {
     for (std::int64_t j = 0; j < columns; ++j) to[j * rows + i] = from[i * columns + j];
 }
 
-/// The row-major lower triangle is the column-major upper one, and U^T U = L L^T.
+/// The row-major lower triangle is the column-major upper one, and U^T U = L L^T. The routine finds negative pivots,
+/// and goes on with those that are not finite; they end up on the diagonal.
 template <class T>
 void cholesky(const Job<T>& job) {
   const fortran_int n = job.rows();
@@ -54,7 +55,9 @@ void cholesky(const Job<T>& job) {
   std::copy_n(job.operands[0], std::int64_t{n} * n, factor);
   fortran_int failed = 0;
   Lapack<T>::potrf("U", &n, factor, &n, &failed, 1);
-  if (failed != 0) return fill_nan(factor, std::int64_t{n} * n);
+  bool is_factored = failed == 0;
+  for (std::int64_t i = 0; i < n; ++i) is_factored &= std::isfinite(factor[i * n + i]);
+  if (!is_factored) return fill_nan(factor, std::int64_t{n} * n);
   for (std::int64_t i = 0; i < n; ++i) std::fill(factor + i * n + i + 1, factor + (i + 1) * n, T{0});
 }
 

@@ -86,41 +86,57 @@ void Dump::plan(const passes::Plan& plan) {
 
 namespace {
 
+constexpr std::string_view kRoutines[] = {"cholesky", "triangular_solve", "lu", "qr", "svd", "eigh"};
+
 // One line per step, the steps of loops and branches indented under theirs.
-std::string steps_text(const codegen::Program& program, std::span<const codegen::Step> steps,
-                       const std::string& indent) {
-  std::string text;
-  for (const codegen::Step& s : steps) {
-    const std::string loc = to_string(s.loc);
-    if (!s.control) {
-      text += fmt::format("{}{}  {}\n", indent, program.kernels[s.kernel].name, loc);
-    } else if (const auto* loop = std::get_if<codegen::Loop>(&s.control->what)) {
-      if (loop->length >= 0) {
-        text += fmt::format("{}scan, {} steps  {}\n", indent, loop->length, loc);
-      } else {
-        text += fmt::format("{}while  {}\n", indent, loc) + steps_text(program, loop->condition, indent + "  ") +
-                indent + "do\n";
-      }
-      text += steps_text(program, loop->body, indent + "  ");
-    } else if (const auto* check = std::get_if<codegen::Check>(&s.control->what)) {
-      text += fmt::format("{}check \"{}\"  {}\n", indent, check->message, loc);
-    } else if (const auto* callback = std::get_if<codegen::Callback>(&s.control->what)) {
-      text += fmt::format("{}callback {}, slot {}  {}\n", indent, callback->name, callback->slot, loc);
-    } else {
-      const auto& branches = std::get<codegen::Branch>(s.control->what).branches;
-      for (std::size_t b = 0; b < branches.size(); ++b)
-        text += fmt::format("{}branch {} of {}  {}\n", indent, b, branches.size(), loc) +
-                steps_text(program, branches[b], indent + "  ");
+class StepLines {
+ public:
+  explicit StepLines(const codegen::Program& program) : program_(program) {}
+
+  std::string of(std::span<const codegen::Step> steps, const std::string& indent) const {
+    std::string text;
+    for (const codegen::Step& s : steps) {
+      const std::string loc = to_string(s.loc);
+      text += s.control ? std::visit([&](const auto& what) { return of(what, indent, loc); }, s.control->what)
+                        : fmt::format("{}{}  {}\n", indent, program_.kernels[s.kernel].name, loc);
     }
+    return text;
   }
-  return text;
-}
+
+ private:
+  std::string of(const codegen::Loop& loop, const std::string& indent, const std::string& loc) const {
+    const std::string head =
+        loop.length >= 0 ? fmt::format("{}scan, {} steps  {}\n", indent, loop.length, loc)
+                         : fmt::format("{}while  {}\n{}{}do\n", indent, loc, of(loop.condition, indent + "  "), indent);
+    return head + of(loop.body, indent + "  ");
+  }
+  std::string of(const codegen::Branch& branch, const std::string& indent, const std::string& loc) const {
+    std::string text;
+    for (std::size_t b = 0; b < branch.branches.size(); ++b)
+      text += fmt::format("{}branch {} of {}  {}\n", indent, b, branch.branches.size(), loc) +
+              of(branch.branches[b], indent + "  ");
+    return text;
+  }
+  std::string of(const codegen::Check& check, const std::string& indent, const std::string& loc) const {
+    return fmt::format("{}check \"{}\"  {}\n", indent, check.message, loc);
+  }
+  std::string of(const codegen::Callback& callback, const std::string& indent, const std::string& loc) const {
+    return fmt::format("{}callback {}, slot {}  {}\n", indent, callback.name, callback.slot, loc);
+  }
+  std::string of(const codegen::LibraryCall& call, const std::string& indent, const std::string& loc) const {
+    const ir::lowering::Library& what = call.what;
+    return fmt::format("{}{}, {} of {} x {}  {}\n", indent, kRoutines[static_cast<int>(what.routine)], what.batch,
+                       what.rows, what.columns, loc);
+  }
+
+  const codegen::Program& program_;
+};
 
 }  // namespace
 
 void Dump::kernels(const codegen::Program& program) {
   if (!is_on()) return;
-  write("steps.txt", steps_text(program, program.steps, ""));
+  write("steps.txt", StepLines(program).of(program.steps, ""));
   const codegen::CpuTarget& target = codegen::host_cpu_target();
   for (std::size_t i = 0; i < program.kernels.size(); ++i) {
     const codegen::KernelCode& k = program.kernels[i];

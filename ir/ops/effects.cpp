@@ -53,7 +53,7 @@ std::vector<Batched> batch_callback(Builder& b, const Eqn& e, std::span<const Ba
     Shape dims = x.value.dims();
     if (x.dim < 0) {
       dims.insert(dims.begin(), size);
-      operands.push_back(broadcast_to(x.value, dims, dim_range(1, static_cast<int>(dims.size()))));
+      operands.push_back(broadcast_to(x.value, dims, dim_range(1, x.value.rank())));
       continue;
     }
     DimList perm{x.dim};

@@ -95,16 +95,32 @@ TEST_CASE("a host function computes on the host, under jit and vmap, and what it
         std::string::npos);
 }
 
+TEST_CASE("what is the same for all examples is given to each of them") {
+  Captured out;
+  const auto print_both = [](Array x, Array y) {
+    debug_print("{} {}", x, y);
+    return x;
+  };
+  vmap(print_both, {.in = {0, none}})(array({1, 2}), array({7, 8})).wait();
+  CHECK(out.lines == std::vector<std::string>{"1 [7 8]", "2 [7 8]"});
+}
+
+TEST_CASE("whatever a host function throws ends the run") {
+  const HostFunction five("five", [](auto, auto) { throw 5; });
+  const auto call = [&] { five({ones({2})}, {ones({2})})[0].wait(); };
+  CHECK(message_of(call).find("the function threw something that is no std::exception") != std::string::npos);
+}
+
 TEST_CASE("find_nan names the equation a NaN comes from, its operands' ranges, and the step of the loop") {
   const auto fine = [](Array x) { return log(x); };
   CHECK(find_nan(fine, arange(1, 4, 1, f32)).empty());
-  CHECK(find_nan(fine, Array(-1.0f)) == "debug_test.cpp:99: log gives NaN at []\n  operand 0: f32[] in [-1, -1]");
+  CHECK(find_nan(fine, Array(-1.0f)) == "debug_test.cpp:115: log gives NaN at []\n  operand 0: f32[] in [-1, -1]");
   const auto loop = [](Array x) {
     return scan([](Array c, Array) { return std::pair{sqrt(c) - 1.0f, none}; }, x, arange(3)).first;
   };
   CHECK(
       find_nan(loop, Array(2.0f)) ==
-      "debug_test.cpp:103: sqrt gives NaN at [] in step 2 of the scan at debug_test.cpp:103\n  operand 0: f32[] in [-0.356406, -0.356406]");
+      "debug_test.cpp:119: sqrt gives NaN at [] in step 2 of the scan at debug_test.cpp:119\n  operand 0: f32[] in [-0.356406, -0.356406]");
 }
 
 TEST_CASE("a loop or branch that only prints does so, whatever of it nobody reads") {

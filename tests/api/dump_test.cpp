@@ -12,19 +12,40 @@
 using namespace sheaf;
 namespace fs = std::filesystem;
 
+namespace {
+
+// SHEAF_DUMP for as long as it lives.
+class Dumping {
+ public:
+  explicit Dumping(const fs::path& root) {
+    if (const char* before = std::getenv("SHEAF_DUMP")) before_ = before;
+    setenv("SHEAF_DUMP", root.c_str(), 1);
+  }
+  ~Dumping() { setenv("SHEAF_DUMP", before_.c_str(), 1); }
+  Dumping(const Dumping&) = delete;
+
+ private:
+  std::string before_;
+};
+
+std::string read(const fs::path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+}  // namespace
+
 TEST_CASE("dumps hold every pass with the user's lines, the kernels and the timings, and parse again") {
   const fs::path root = fs::path(SHEAF_BINARY_DIR) / "dump_test";
   fs::remove_all(root);
   fs::create_directories(root / "dumped" / "kept");
   for (const char* name : {"01-old.sheaf", "kernel-77-old.s", "mine.txt"})
     std::ofstream(root / "dumped" / name) << "old";
-  const char* before = std::getenv("SHEAF_DUMP");
-  const std::string restored = before ? before : "";
-  setenv("SHEAF_DUMP", root.c_str(), 1);
-  auto f = jit([](Array x, Array w) { return softmax(dot(x, w) * 1.25, 1); }, {.name = "dumped", .args = {"x", "w"}});
-  const Array y = f(ones({3, 5}), ones({5, 7}));
-  setenv("SHEAF_DUMP", restored.c_str(), 1);
-  CHECK(y.shape() == Shape{3, 7});
+  {
+    const Dumping on(root);
+    auto f = jit([](Array x, Array w) { return softmax(dot(x, w) * 1.25, 1); }, {.name = "dumped", .args = {"x", "w"}});
+    CHECK(f(ones({3, 5}), ones({5, 7})).shape() == Shape{3, 7});
+  }
 
   const fs::path folder = root / "dumped";
   CHECK(!fs::exists(folder / "01-old.sheaf"));  // of an earlier run
@@ -38,8 +59,7 @@ TEST_CASE("dumps hold every pass with the user's lines, the kernels and the timi
     of_gpu += path.extension() == ".cu";
     if (path.extension() != ".sheaf") continue;
     ++programs;
-    std::ifstream file(path);
-    const std::string text((std::istreambuf_iterator<char>(file)), {});
+    const std::string text = read(path);
     CHECK(text.find("dump_test.cpp:") != std::string::npos);
     const auto module = ir::parse(text);
     REQUIRE_MESSAGE(module.ok(), path.string(), ": ", module.status().ToString());
@@ -51,4 +71,24 @@ TEST_CASE("dumps hold every pass with the user's lines, the kernels and the timi
   CHECK(fs::exists(folder / "timings.txt"));
   CHECK(fs::exists(folder / "memory.txt"));
   CHECK(fs::exists(folder / "steps.txt"));
+}
+
+TEST_CASE("steps.txt has a line for each kind of step that the host runs") {
+  const fs::path root = fs::path(SHEAF_BINARY_DIR) / "dump_test";
+  const Dumping on(root);
+  const auto all = [](Array x) {
+    check(x(0, 0) > 0, "positive");
+    debug_print("{}", x(0, 0));
+    const Array factor = linalg::cholesky(x);
+    const Array looped = scan([](Array c, Array row) { return std::pair{c + row, none}; }, x[0], factor).first;
+    const Array grown = while_loop([](Array v) { return sum(v) < 9; }, [](Array v) { return 2 * v; }, looped);
+    return cond(grown[0] > 1, [](Array v) { return sin(v); }, [](Array v) { return cos(v); }, grown);
+  };
+  set_debug_output([](std::string_view) {});
+  jit(all, {.name = "steps"})(eye(2)).wait();
+  set_debug_output(nullptr);
+  const std::string text = read(root / "steps" / "steps.txt");
+  for (const char* step : {"check \"positive\"  dump_test.cpp:", "callback ", "cholesky, 1 of 2 x 2  dump_test.cpp:",
+                           "scan, 2 steps  ", "while  ", "do\n", "branch 0 of 2  ", "branch 1 of 2  "})
+    CHECK_MESSAGE(text.find(step) != std::string::npos, step, " in\n", text);
 }

@@ -119,6 +119,20 @@ TEST_CASE("vmap maps axes in and out, and nests") {
   CHECK(values(grad([&](Array x) { return sum(vmap([&](Array r) { return r * x; })(v)); })(2.0)) == V{3});
 }
 
+TEST_CASE("a batch of no examples has results of no elements") {
+  const Array none_of_three = zeros({0, 3});
+  CHECK(vmap([](Array x) { return x[0]; })(none_of_three).shape() == Shape{0});
+  CHECK(vmap([](Array x) { return reshape(x, {3, 1}); })(none_of_three).shape() == Shape{0, 3, 1});
+  CHECK(vmap([](Array x) { return stack({x, x}); })(none_of_three).shape() == Shape{0, 2, 3});
+  CHECK(vmap([](Array x) { return linalg::solve(eye(3), x); })(none_of_three).shape() == Shape{0, 3});
+  CHECK(vmap(grad([](Array x) { return prod(x); }))(none_of_three).shape() == Shape{0, 3});
+  const auto both = vmap(vmap([](Array x) { return reshape(x, {1}); }));
+  CHECK(both(zeros({2, 0})).shape() == Shape{2, 0, 1});
+  CHECK(both(zeros({0, 2})).shape() == Shape{0, 2, 1});
+  const auto shared = [&](Array w) { return sum(vmap([&](Array x) { return ravel(x * w); })(none_of_three)); };
+  CHECK(values(grad(shared)(ones({3}))) == V{0, 0, 0});
+}
+
 TEST_CASE("per-example gradients equal a loop") {
   auto loss = [](const Layer& p, const Array& x) { return sum(tanh(dot(x, p.W) + p.b)); };
   const Layer p{random::normal(random::key(0), {3, 2}), zeros({2})};

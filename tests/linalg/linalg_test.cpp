@@ -118,6 +118,16 @@ TEST_CASE("a singular matrix has determinant 0, sign 0 and log -inf") {
   CHECK(std::isnan(values(linalg::cholesky(array({{1.0, 2.0}, {2.0, 1.0}})))[0]));
 }
 
+TEST_CASE("a matrix that is not finite has no Cholesky factor, and its neighbours keep theirs") {
+  for (const double bad : {std::nan(""), static_cast<double>(INFINITY)}) {
+    for (const Array& x : {full({2, 2}, bad), array({{bad, 0.0}, {0.0, 1.0}}), array({{4.0, bad}, {bad, 1.0}})})
+      for (const double v : values(linalg::cholesky(x))) CHECK(std::isnan(v));
+  }
+  const std::vector<double> both = values(linalg::cholesky(stack({full({2, 2}, NAN), 4.0 * eye(2)})));
+  for (int i = 0; i < 4; ++i) CHECK(std::isnan(both[i]));
+  CHECK(std::vector<double>(both.begin() + 4, both.end()) == std::vector<double>{2, 0, 0, 2});
+}
+
 TEST_CASE("lu, qr, svd and eigh rebuild the matrix") {
   const Array a = random_matrix(13, {4, 3});
   const auto [factors, pivots, permutation] = linalg::lu(a);

@@ -2,6 +2,10 @@
 // leading axis of size 3.
 #include "passes/pass.h"
 
+#include <algorithm>
+
+#include "ir/op.h"
+#include "ir/ops/attrs.h"
 #include "passes/memory.h"
 #include "passes/transforms.h"
 
@@ -32,14 +36,39 @@ constexpr Pass kTransforms[] = {
     {"jvp", "forward derivative in every differentiable parameter", run_jvp},
     {"linearize", "primal half of linearisation: results and residuals", run_primal},
     {"linear", "linear half of linearisation: residuals and tangents to tangents", run_linear},
-    {"transpose", "transpose of a function linear in every differentiable parameter", run_transpose},
+    {"transpose", "transpose of a function linear in every differentiable parameter", run_transpose,
+     Takes::linear_equations},
     {"backward", "reverse derivative: residuals and cotangents to cotangents", run_backward},
-    {"grad", "value and gradient of a scalar function", run_grad},
+    {"grad", "value and gradient of a scalar function", run_grad, Takes::scalar_equations},
     {"batch", "a new leading axis of size 3 on every parameter", run_batch},
-    {"memory", "arena offsets of a scheduled function", run_memory},
+    {"memory", "arena offsets of a scheduled function", run_memory, Takes::scheduled_kernels},
 };
 
+bool is_kernel(const Eqn* e) { return e->op == &ops::kernel; }
+bool is_scheduled(const Eqn* e) { return is_kernel(e) && e->attrs<ops::Kernel>().schedule != Schedule::none; }
+bool is_constant(const Eqn* e) { return e->op == &ops::constant; }
+
+template <class Claim>
+bool all_but_constants(const Function& f, Claim claim) {
+  return std::all_of(f.eqns().begin(), f.eqns().end(), [&](const Eqn* e) { return is_constant(e) || claim(e); });
+}
+
+bool is_scalar_float(const Function& f) {
+  return f.results().size() == 1 && f.results()[0].rank() == 0 && is_float(f.results()[0].dtype());
+}
+
 }  // namespace
+
+std::string why_not(const Pass& pass, const FunctionRef& f) {
+  if (pass.takes == Takes::kernels) return all_but_constants(*f, is_kernel) ? "" : "it takes what fuse makes";
+  if (pass.takes == Takes::scheduled_kernels)
+    return all_but_constants(*f, is_scheduled) ? "" : "it takes what schedule makes";
+  if (std::any_of(f->eqns().begin(), f->eqns().end(), is_kernel)) return "it takes programs that are not fused yet";
+  if (pass.takes == Takes::scalar_equations && !is_scalar_float(*f)) return "the result must be one float scalar";
+  if (pass.takes == Takes::linear_equations && !is_linear(f, differentiable(f->param_types())))
+    return "the function is not linear in its differentiable parameters";
+  return "";
+}
 
 std::span<const Pass> transform_passes() { return kTransforms; }
 

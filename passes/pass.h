@@ -1,17 +1,25 @@
-// Passes by name: what `sheaf opt --pass=NAME` and the golden tests run.
+// Passes by name: what `sheaf opt --pass=NAME` and the golden tests run. Invariant: a pass is only run on what it
+// takes.
 #pragma once
 
+#include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "ir/graph.h"
 
 namespace sheaf::passes {
 
+/// What a pass takes: programs without kernels, of those only what is linear in its differentiable parameters or has
+/// one float scalar as its result, or programs of kernels, scheduled or not.
+enum class Takes : std::uint8_t { equations, linear_equations, scalar_equations, kernels, scheduled_kernels };
+
 struct Pass {
   std::string_view name;
   std::string_view doc;  // one line: what it does, or why it stands where it does
   ir::FunctionRef (*run)(const ir::FunctionRef&);
+  Takes takes = Takes::equations;
   bool makes_kernels = false;  // what enters it is the program as optimised
 };
 
@@ -21,5 +29,7 @@ std::span<const Pass> pipeline_passes();
 std::span<const Pass> transform_passes();
 /// Among both; null for anything else.
 const Pass* find_pass(std::string_view name);
+/// Why the pass does not take f; empty if it does.
+std::string why_not(const Pass& pass, const ir::FunctionRef& f);
 
 }  // namespace sheaf::passes

@@ -53,11 +53,13 @@ constexpr Pass kStages[] = {
 
     // Beyond this point the program is minimal; no later stage removes or rewrites arithmetic.
 
-    {"fuse", "equations into groups, one kernel each; order of kernels is the order of the program", fuse, true},
+    {"fuse", "equations into groups, one kernel each; order of kernels is the order of the program", fuse,
+     Takes::equations, true},
 
     // Beyond this point every equation is a kernel or a dense constant, and is never regrouped.
 
-    {"schedule", "the template that builds each kernel, and its parameters, by what the group holds", schedule},
+    {"schedule", "the template that builds each kernel, and its parameters, by what the group holds", schedule,
+     Takes::kernels},
 
     // Beyond this point how each kernel is built is settled; code generation obeys or refuses.
 };

@@ -204,6 +204,11 @@ std::vector<Batched> batch_while(Builder& b, const Eqn& e, std::span<const Batch
   FunctionRef body = vmap(regions[1], ops::joined(r.of_body(dims), carry_dims), carry_dims, axis);
   ops::While attrs = r.attrs;
   if (lanes_differ) {
+    if (regions[0]->effects() != Effects::none || regions[1]->effects() != Effects::none)
+      refuse(
+          e,
+          "under vmap an example that is done goes along until the last one is, so that where they stop at different "
+          "steps the loop may not print, check or call back");
     body = frozen_when_done(cond, body, r);
     attrs.body_consts += r.cond_consts;
     operands = r.of_cond(operands) + r.of_cond(operands) + r.of_body(operands) + r.of_carry(operands);

@@ -144,6 +144,21 @@ TEST_CASE("a branch with an effect has no batch of its own choices") {
         },
         [](Array v) { return -v; }, x);
   };
-  CHECK(message_of<TypeError>([&] { vmap(f)(ones({3})); }) ==
+  CHECK(message_here<TypeError>([&] { vmap(f)(ones({3})); }) ==
         "HERE: cond: under vmap every branch runs, so that a branch may not print, check or call back");
+}
+
+TEST_CASE("a loop whose examples stop at different steps may not check or print under vmap") {
+  const auto counts = [](Array x) {
+    const auto body = [](Array c) {
+      check(c < 25, "never");
+      return c + 3;
+    };
+    return while_loop([](Array c) { return c < 25; }, body, x);
+  };
+  CHECK(counts(Array(10)).item<int>() == 25);
+  CHECK(vmap(counts, {.in = {none}, .size = 2})(Array(10)).to_vector<int>() == std::vector<int>{25, 25});
+  CHECK(message_here<TypeError>([&] { vmap(counts)(array({10, 20})); }) ==
+        "HERE: while: under vmap an example that is done goes along until the last one is, so that where they stop at "
+        "different steps the loop may not print, check or call back");
 }

@@ -80,6 +80,17 @@ TEST_CASE("what cannot be run or read is said in one line") {
   CHECK(said("run --input=" + file + " -", kTwice) == "sheaf: " + file + ": is f32[2], parameter 0 is i64[3]\n");
 }
 
+TEST_CASE("a pass that does not take the program says what it takes") {
+  CHECK(said("opt --pass=schedule -", kTwice) == "sheaf: --pass=schedule: it takes what fuse makes\n");
+  CHECK(said("opt --pass=memory -", kTwice) == "sheaf: --pass=memory: it takes what schedule makes\n");
+  CHECK(said("opt --pass=fuse,memory -", kTwice) == "sheaf: --pass=memory: it takes what schedule makes\n");
+  CHECK(said("opt --pass=fuse,batch -", kTwice) == "sheaf: --pass=batch: it takes programs that are not fused yet\n");
+  CHECK(said("opt --pass=grad -", kTwice) == "sheaf: --pass=grad: the result must be one float scalar\n");
+  CHECK(said("opt --pass=transpose -", "func @f(%x: f32[2]) -> f32[2] {\n  %0: f32[2] = mul %x, %x\n  return %0\n}") ==
+        "sheaf: --pass=transpose: the function is not linear in its differentiable parameters\n");
+  CHECK(sheaf_tool("opt --pass=fuse,schedule,memory -", kTwice).status == 0);
+}
+
 TEST_CASE("passes lists every pass with what it does") {
   const Ran ran = sheaf_tool("passes");
   CHECK(ran.status == 0);

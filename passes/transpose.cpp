@@ -4,6 +4,8 @@
 // Invariant: a rule is only asked about operands the equation is linear in, with at least one non-zero cotangent.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "ir/builder.h"
 #include "ir/rewrite.h"
 #include "passes/emit.h"
@@ -17,8 +19,7 @@ using namespace ir;
 
 namespace {
 
-// In a linear map it is the guard of a batched branch (passes/regions/guard.h), or the user's word: no cotangent goes
-// through it.
+// In a linear map it is the guard of a batched branch (passes/regions/guard.h): no cotangent goes through it.
 bool is_stopped(const Eqn& e) { return e.op == &ops::stop_gradient; }
 
 class TransposeWalk {
@@ -140,10 +141,57 @@ bool is_zero(Value v) {
   return c && !is_complex(c->dtype()) && c->get(0) == 0;
 }
 
+// What stop_gradient gives is linear only as a guard's other case, select(m, x, stop(x)), which is x. Batching moves
+// and broadcasts the two alike.
+class Stopped {
+ public:
+  explicit Stopped(const Function& f) : f_(f), copy_of_(f) {}
+
+  /// Whether e reads nothing stopped, or as a guard does.
+  bool allows(const Eqn& e) {
+    if (is_stopped(e)) {
+      copy_of_[e.out()] = e.in(0);
+      return true;
+    }
+    if (e.op == &ops::select && copy_of_[e.in(2)]) return copy_of_[e.in(2)] == e.in(1) && !copy_of_[e.in(1)];
+    const bool reads =
+        std::any_of(e.operands.begin(), e.operands.end(), [&](Value v) { return static_cast<bool>(copy_of_[v]); });
+    if (!reads) return true;
+    if (e.num_in() != 1 || e.num_out() != 1) return false;
+    copy_of_[e.out()] = done_alike(e, copy_of_[e.in(0)]);
+    return static_cast<bool>(copy_of_[e.out()]);
+  }
+  bool is_result() const {
+    return std::any_of(f_.results().begin(), f_.results().end(),
+                       [&](Value v) { return static_cast<bool>(copy_of_[v]); });
+  }
+
+ private:
+  // The result of an equation that does to x what e does to its operand.
+  Value done_alike(const Eqn& e, Value x) const {
+    for (const Eqn* other : f_.eqns())
+      if (other->op == e.op && other->num_in() == 1 && other->in(0) == x && e.regions.empty() &&
+          (!e.attributes || e.op->attrs.equal(e.attributes.get(), other->attributes.get())))
+        return other->out();
+    return Value();
+  }
+
+  const Function& f_;
+  ValueTable<Value> copy_of_;  // by stopped value: what it is a copy of
+};
+
+// The regions of ops that pass on their operands as they are.
+bool regions_are_linear(const Eqn& e, const Mask& depends) {
+  if (e.op != &ops::call && e.op != &ops::checkpoint && e.op != &ops::cond) return true;
+  const Mask linear(depends.begin() + (e.op == &ops::cond ? 1 : 0), depends.end());
+  return std::all_of(e.regions.begin(), e.regions.end(), [&](const FunctionRef& r) { return is_linear(r, linear); });
+}
+
 }  // namespace
 
 bool is_linear(const FunctionRef& f, const Mask& linear) {
   ValueTable<char> depends(*f);
+  Stopped stopped(*f);
   for (std::size_t i = 0; i < linear.size(); ++i) depends[f->params()[i]] = linear[i];
   for (const Eqn* e : f->eqns()) {
     int num_linear = 0;
@@ -161,10 +209,17 @@ bool is_linear(const FunctionRef& f, const Mask& linear) {
     }
     if (num_linear == 0) continue;
     for (Value v : e->outs()) depends[v] = true;
-    if (region_rules(e->op) || is_stopped(*e)) continue;
+    if (!stopped.allows(*e)) return false;
+    if (is_stopped(*e)) continue;
+    if (region_rules(e->op)) {
+      Mask of;
+      for (Value v : e->operands) of.push_back(depends[v]);
+      if (!regions_are_linear(*e, of)) return false;
+      continue;
+    }
     if (!known_linear || (how.kind == Linear::Kind::separately && num_linear > 1)) return false;
   }
-  return true;
+  return !stopped.is_result();
 }
 
 Transposed transpose(const FunctionRef& f, const Mask& linear, const Mask& ct, bool instantiate) {

@@ -15,9 +15,11 @@
 #include <vector>
 
 #include "ir/eval.h"
+#include "ir/op.h"
 #include "ir/sample.h"
 #include "ir/text.h"
 #include "passes/pass.h"
+#include "passes/transforms.h"
 #include "runtime/device.h"
 #include "sheaf/data.h"
 #include "sheaf/error.h"
@@ -139,14 +141,19 @@ ir::Literals run_compiled(const ir::FunctionRef& f, const ir::Literals& inputs) 
   return results;
 }
 
-// Enough digits to tell two floats apart; integers whole; a NaN's sign means nothing and is not shown.
+// Enough digits to tell two floats apart, in both parts of a complex number; integers whole; a NaN's sign means nothing
+// and is not shown.
 std::string element_text(const ir::Literal& x, std::int64_t i) {
   const DType t = x.dtype();
   if (is_bool(t)) return x.bits(i) ? "true" : "false";
   if (is_unsigned_int(t)) return std::to_string(x.bits(i));
   if (is_int(t)) return std::to_string(x.get_int(i));
-  const double v = x.get(i);
-  return std::isnan(v) ? "nan" : fmt::format("{:.{}g}", v, t == DType::f64 ? 17 : 9);
+  const auto part_text = [&](double v) {
+    return std::isnan(v) ? "nan" : fmt::format("{:.{}g}", v, part_dtype(t) == DType::f64 ? 17 : 9);
+  };
+  if (!is_complex(t)) return part_text(x.get(i));
+  const std::string imaginary = part_text(x.get_part(i, 1));
+  return part_text(x.get_part(i, 0)) + (imaginary[0] == '-' ? "" : "+") + imaginary + "i";
 }
 
 // One line per result: its type, and up to sixteen elements.
@@ -160,10 +167,22 @@ void show(const ir::Literals& results) {
   }
 }
 
+bool has_reference(const ir::Function& f) {
+  return std::all_of(f.eqns().begin(), f.eqns().end(), [](const ir::Eqn* e) {
+    return e->op->eval && std::all_of(e->regions.begin(), e->regions.end(),
+                                      [](const ir::FunctionRef& r) { return has_reference(*r); });
+  });
+}
+
+// A linear map known by its transpose has no reference; expanded it has.
+ir::Literals interpret(const ir::FunctionRef& f, const ir::Literals& inputs) {
+  return ir::eval(has_reference(*f) ? *f : *passes::inline_calls(f), inputs);
+}
+
 int run(const Options& o) {
   const ir::FunctionRef f = read_function(o.file);
   const ir::Literals inputs = inputs_of(*f, o);
-  show(o.interpret ? ir::eval(*f, inputs) : run_compiled(f, inputs));
+  show(o.interpret ? interpret(f, inputs) : run_compiled(f, inputs));
   return 0;
 }
 

@@ -21,11 +21,9 @@ bool is_saved(const ops::Checkpoint& policy, const Eqn& e) {
     return (policy.policy == Policy::names && listed) || (policy.policy == Policy::except_names && !listed);
   }
   if (policy.policy != Policy::dots && policy.policy != Policy::dots_without_batch) return false;
-  if (e.op == &ops::conv) return policy.policy == Policy::dots;
-  if (e.op->is_elementwise || !e.op->lower) return false;
-  const Lowering lowering = e.op->lower(e);
-  const auto* contract = std::get_if<lowering::Contract>(&lowering);
-  return contract && (policy.policy == Policy::dots || contract->lhs_batch.empty());
+  // Products are told by their ops: lowering is for what is left after the transforms.
+  if (e.op == &ops::dot) return policy.policy == Policy::dots || e.attrs<ops::Dot>().lhs_batch.empty();
+  return policy.policy == Policy::dots && e.op == &ops::conv;
 }
 
 // The named values that hold for whoever reads the same thing under the name: a saved name saves what it names.

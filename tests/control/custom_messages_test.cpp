@@ -99,6 +99,21 @@ TEST_CASE("derivatives that do not exist name the loop or the rule") {
       message_here<TypeError>([&] { jvp(clipped, Array(1.0), Array(1.0)); }) ==
       "HERE: custom_vjp: the forward derivative is the transpose of the backward function, which is not linear in the "
       "cotangents");
+  const std::string not_linear =
+      "HERE: custom_vjp: the forward derivative is the transpose of the backward function, which is not linear in the "
+      "cotangents";
+  const auto forward_of = [](auto backward) {
+    return message_here<TypeError>([&] {
+      jvp(custom_vjp([](Array x) { return x; }, [](Array x) { return std::pair{x, x}; }, backward), Array(1.0),
+          Array(1.0));
+    });
+  };
+  CHECK(forward_of([](Array r, Array ct) { return stop_gradient(ct * r); }) == not_linear);
+  CHECK(forward_of([](Array r, Array ct) { return ct + stop_gradient(ct) * r; }) == not_linear);
+  CHECK(forward_of([](Array r, Array ct) { return where(r > 0, ct, stop_gradient(2 * ct)); }) == not_linear);
+  CHECK(forward_of([](Array r, Array ct) { return jit([](Array t) { return stop_gradient(t); })(ct * r); }) ==
+        not_linear);
+  CHECK(forward_of([](Array r, Array ct) { return ct * stop_gradient(r); }) == "nothing was thrown");
   auto solved = [](Array b) {
     return custom_linear_solve([](Array x) { return 2 * x; }, b, [](Array r) { return r / 2; });
   };

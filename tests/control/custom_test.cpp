@@ -45,6 +45,13 @@ TEST_CASE("a checkpoint computes the value, and its inside again in the reverse 
   CHECK(sines(save::except({"h"})) == 3);
 }
 
+TEST_CASE("a policy that saves products takes bodies with constants of any size") {
+  auto g = [](Array x) { return x[0] * x[1] + sum(x * array({1.0, 2.0}, f64)); };
+  const Array x = array({0.3, -0.7}, f64);
+  for (const Saved& saved : {save::dots, save::dots_without_batch})
+    CHECK(interpreted(grad(checkpoint(g, saved)), x)[0] == V{-0.7 + 1, 0.3 + 2});
+}
+
 TEST_CASE("a checkpoint captures, takes trees and static arguments, and is called as its function is") {
   const Array scale = f64_of(2);
   auto layer = checkpoint([&](Layer l, Array x, int power) {
@@ -103,6 +110,19 @@ TEST_CASE("custom_vjp: backward is the reverse derivative, and its transpose the
   const auto batched = interpreted(vmap(grad(f), {.in = {0, none}}), array({0.4, 0.0}, f64), y);
   CHECK(batched[0][0] == near(30 * std::cos(0.4)));
   CHECK(batched[0][1] == near(30));
+}
+
+TEST_CASE("custom_vjp: a batched branch of the backward function keeps the forward derivative") {
+  auto f = custom_vjp([](Array x) { return 2 * x; }, [](Array x) { return std::pair{2 * x, x > 0}; },
+                      [](Array positive, Array ct) {
+                        return cond(positive, [](Array t) { return 5 * t; }, [](Array t) { return 7 * t; }, ct);
+                      });
+  auto slope = [&](Array x) { return jvp(f, x, f64_of(1)).second; };
+  const Array x = array({0.4, -0.4}, f64);
+  CHECK(interpreted(vmap(slope), x)[0] == V{5, 7});
+  CHECK(interpreted(vmap(vmap(slope)), reshape(x, {2, 1}))[0] == V{5, 7});
+  auto columns = [&](Array row) { return vmap([&](Array e) { return slope(e * row[0]); })(array({1.0, -1.0}, f64)); };
+  CHECK(interpreted(vmap(columns), reshape(x, {2, 1}))[0] == V{5, 7, 7, 5});
 }
 
 TEST_CASE("custom_vjp: one argument, no residuals, a tree, captures, inside scan, cond and jit") {

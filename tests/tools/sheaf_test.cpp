@@ -61,6 +61,23 @@ TEST_CASE("run gives whole integers, and the same from the interpreter as compil
   CHECK(sheaf_tool("run -", nans).text == seventeen + " ...\n");
 }
 
+TEST_CASE("run prints both parts of complex numbers") {
+  const std::string parts =
+      "func @f(%x: f32[2]) -> c64[2] {\n  %0: f32[2] = mul %x, 0.0:f32\n  %1: f32[2] = add %0, 1.5:f32\n"
+      "  %2: f32[2] = sub %0, 2.0:f32\n  %3: c64[2] = complex %1, %2\n  return %3\n}\n";
+  CHECK(sheaf_tool("run -", parts).text == "%0: c64[2] = 1.5-2i 1.5-2i\n");
+  CHECK(sheaf_tool("run --interpret -", parts).text == "%0: c64[2] = 1.5-2i 1.5-2i\n");
+}
+
+TEST_CASE("the interpreter runs the forward derivative of a rule for the backward one") {
+  const std::string derivative =
+      "func @f(%x: f32[2]) -> f32[2] {\n  %0: f32[2] = mul %x, 0.0:f32\n  %1: f32[2] = add %0, 3.0:f32\n"
+      "  %2: f32[2] = custom_linear %1, %1 {residuals=1} (%r: f32[2], %ct: f32[2]) {\n"
+      "    %0: f32[2] = mul %r, %ct\n    return %0\n  }\n  return %2\n}\n";
+  CHECK(sheaf_tool("run --interpret -", derivative).text == "%0: f32[2] = 9 9\n");
+  CHECK(sheaf_tool("run -", derivative).text == "%0: f32[2] = 9 9\n");
+}
+
 TEST_CASE("what cannot be run or read is said in one line") {
   CHECK(said("") == "sheaf: no command; see sheaf --help\n");
   CHECK(said("brew -") == "sheaf: no command 'brew'; see sheaf --help\n");

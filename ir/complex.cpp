@@ -2,6 +2,7 @@
 #include "ir/complex.h"
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "ir/builder.h"
 #include "ir/ops/complex.h"
@@ -12,13 +13,6 @@ namespace {
 using namespace ops;
 
 bool is_complex_value(Value v) { return is_complex(v.dtype()); }
-
-bool touches_complex(const Eqn& e) {
-  const Values outs = e.outs();
-  return std::any_of(e.operands.begin(), e.operands.end(), is_complex_value) ||
-         std::any_of(outs.begin(), outs.end(), is_complex_value) ||
-         std::any_of(e.regions.begin(), e.regions.end(), [](const FunctionRef& r) { return has_complex(*r); });
-}
 
 Value joined(const Parts& z) {
   if (!z.im) return z.re;
@@ -43,49 +37,71 @@ std::vector<Parts> on_parts(Builder& b, const Eqn& e, std::span<const Parts> ope
   return each_part(b, e, operands);
 }
 
-// Ops that infer their own types (with regions, callbacks, barriers): operands and results cross a border.
-std::vector<Parts> across(Builder& b, const Eqn& e, std::span<const Parts> operands) {
-  Values in;
-  for (const Parts& z : operands) in.push_back(joined(z));
-  std::vector<FunctionRef> regions;
-  for (const FunctionRef& r : e.regions) regions.push_back(has_complex(*r) ? split_complex(*r) : r);
-  const Values outs = b.emit_all(e.op, std::move(in), e.attributes, std::move(regions));
-  std::vector<Parts> parts;
-  for (int j = 0; j < e.num_out(); ++j) parts.push_back(parted(outs[j], e.out(j).type()));
-  return parts;
-}
+// Asks about each function once, however many equations hold it and however deep.
+class Splitter {
+ public:
+  bool has_complex(const Function& f) {
+    const auto known = has_complex_.find(&f);
+    if (known != has_complex_.end()) return known->second;
+    const bool any =
+        std::any_of(f.params().begin(), f.params().end(), is_complex_value) ||
+        std::any_of(f.eqns().begin(), f.eqns().end(), [this](const Eqn* e) { return touches_complex(*e); });
+    return has_complex_[&f] = any;
+  }
 
-std::vector<Parts> equation(Builder& b, const Eqn& e, std::span<const Parts> operands) {
-  if (touches_complex(e)) return e.op->infer ? across(b, e, operands) : on_parts(b, e, operands);
-  Values in;
-  for (const Parts& z : operands) in.push_back(z.re);
-  std::vector<Parts> parts;
-  for (const Value v : b.clone(e, std::move(in))) parts.push_back({v, Value()});
-  return parts;
-}
+  FunctionRef split(const Function& f) {
+    Builder b(f.name());
+    ValueTable<Parts> parts(f);
+    for (const Value p : f.params()) parts[p] = parted(b.param(parts_type(p.type()), p.name()), p.type());
+    for (const Eqn* e : f.eqns()) {
+      std::vector<Parts> operands;
+      for (const Value v : e->operands) operands.push_back(parts[v]);
+      b.set_loc(e->loc, e->how);
+      const std::vector<Parts> outs = equation(b, *e, operands);
+      for (int j = 0; j < e->num_out(); ++j) parts[e->out(j)] = outs[j];
+    }
+    Values results;
+    for (const Value r : f.results()) results.push_back(joined(parts[r]));
+    const FunctionRef out = b.finish(std::move(results));
+    return f.mesh().empty() ? out : out->on_mesh(f.mesh());
+  }
+
+ private:
+  bool touches_complex(const Eqn& e) {
+    const Values outs = e.outs();
+    return std::any_of(e.operands.begin(), e.operands.end(), is_complex_value) ||
+           std::any_of(outs.begin(), outs.end(), is_complex_value) ||
+           std::any_of(e.regions.begin(), e.regions.end(), [this](const FunctionRef& r) { return has_complex(*r); });
+  }
+
+  std::vector<Parts> equation(Builder& b, const Eqn& e, std::span<const Parts> operands) {
+    if (touches_complex(e)) return e.op->infer ? across(b, e, operands) : on_parts(b, e, operands);
+    Values in;
+    for (const Parts& z : operands) in.push_back(z.re);
+    std::vector<Parts> parts;
+    for (const Value v : b.clone(e, std::move(in))) parts.push_back({v, Value()});
+    return parts;
+  }
+
+  // Ops that infer their own types (with regions, callbacks, barriers): operands and results cross a border.
+  std::vector<Parts> across(Builder& b, const Eqn& e, std::span<const Parts> operands) {
+    Values in;
+    for (const Parts& z : operands) in.push_back(joined(z));
+    std::vector<FunctionRef> regions;
+    for (const FunctionRef& r : e.regions) regions.push_back(has_complex(*r) ? split(*r) : r);
+    const Values outs = b.emit_all(e.op, std::move(in), e.attributes, std::move(regions));
+    std::vector<Parts> parts;
+    for (int j = 0; j < e.num_out(); ++j) parts.push_back(parted(outs[j], e.out(j).type()));
+    return parts;
+  }
+
+  std::unordered_map<const Function*, bool> has_complex_;
+};
 
 }  // namespace
 
-bool has_complex(const Function& f) {
-  return std::any_of(f.params().begin(), f.params().end(), is_complex_value) ||
-         std::any_of(f.eqns().begin(), f.eqns().end(), [](const Eqn* e) { return touches_complex(*e); });
-}
+bool has_complex(const Function& f) { return Splitter().has_complex(f); }
 
-FunctionRef split_complex(const Function& f) {
-  Builder b(f.name());
-  ValueTable<Parts> parts(f);
-  for (const Value p : f.params()) parts[p] = parted(b.param(parts_type(p.type()), p.name()), p.type());
-  for (const Eqn* e : f.eqns()) {
-    std::vector<Parts> operands;
-    for (const Value v : e->operands) operands.push_back(parts[v]);
-    b.set_loc(e->loc, e->how);
-    const std::vector<Parts> outs = equation(b, *e, operands);
-    for (int j = 0; j < e->num_out(); ++j) parts[e->out(j)] = outs[j];
-  }
-  Values results;
-  for (const Value r : f.results()) results.push_back(joined(parts[r]));
-  const FunctionRef out = b.finish(std::move(results));
-  return f.mesh().empty() ? out : out->on_mesh(f.mesh());
-}
+FunctionRef split_complex(const Function& f) { return Splitter().split(f); }
 
 }  // namespace sheaf::ir

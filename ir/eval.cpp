@@ -27,21 +27,17 @@ Literals eval(const Eqn& e, std::span<const Literal> inputs) {
   return out;
 }
 
-namespace {
-
-// The same bytes: only the types at the border differ.
-Literals eval_split(const FunctionRef& real, const Function& f, std::span<const Literal> inputs) {
+// Complex programs are split here, regions and all. The bytes stay: only the types at the border differ.
+Literals eval(const Function& f, std::span<const Literal> inputs) {
+  if (!has_complex(f)) return eval_real(f, inputs);
   Literals parts;
   for (const Literal& x : inputs) parts.push_back(x.as_parts());
-  Literals results = eval(*real, parts);
+  Literals results = eval_real(*split_complex(f), parts);
   for (std::size_t j = 0; j < results.size(); ++j) results[j] = results[j].as(f.results()[j].type());
   return results;
 }
 
-}  // namespace
-
-Literals eval(const Function& f, std::span<const Literal> inputs) {
-  if (has_complex(f)) return eval_split(split_complex(f), f, inputs);
+Literals eval_real(const Function& f, std::span<const Literal> inputs) {
   SHEAF_CHECK(inputs.size() == f.params().size(), "one literal per parameter");
   ValueTable<Literal> values(f);
   for (std::size_t i = 0; i < inputs.size(); ++i) {

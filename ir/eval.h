@@ -10,6 +10,8 @@ namespace sheaf::ir {
 
 /// Runs f on `inputs` (one literal per parameter, of its type).
 Literals eval(const Function& f, std::span<const Literal> inputs);
+/// Runs f, which holds nothing complex: of eval, the part that a loop repeats.
+Literals eval_real(const Function& f, std::span<const Literal> inputs);
 /// Runs one equation.
 Literals eval(const Eqn& e, std::span<const Literal> inputs);
 

@@ -192,7 +192,7 @@ struct Scatter {
   Dims<in(1)> indices_batch = {};
   Dims<in(1)> index_dim = {};
   bool unique = false;
-  bool sorted = false;  // the places that windows start at ascend
+  bool sorted = false;  // the places windows start at ascend: the gradient of mul need not sort
 };
 
 struct Sort {

@@ -43,6 +43,15 @@ Value in_front(const Batched& x, std::int64_t size) {
 
 // all_reduce
 
+absl::StatusOr<std::vector<DType>> all_reduce_dtypes(const Eqn& e) {
+  const ReduceKind kind = e.attrs<AllReduce>().kind;
+  const bool is_logical = kind == ReduceKind::and_ || kind == ReduceKind::or_;
+  const Dtypes set = is_logical ? Dtypes::boolean : kind == ReduceKind::sum ? Dtypes::numeric : Dtypes::real;
+  if (!contains(set, e.in(0).dtype()))
+    return absl::InvalidArgumentError(fmt::format("takes {}, not {}", name(set), to_string(e.in(0).type())));
+  return std::vector<DType>{e.in(0).dtype()};
+}
+
 Value emit_reduce(Value x, const AllReduce& a, ReduceKind kind) {
   return x.builder().emit(all_reduce, {x}, AllReduce{.axis = a.axis, .kind = kind});
 }
@@ -148,6 +157,7 @@ constinit const OpDef all_reduce = {
     .arity = 1,
     .attrs = attrs_of<AllReduce>(),
     .factors = pointwise,
+    .dtypes = all_reduce_dtypes,
     .linear_when = [](const Eqn& e) { return e.attrs<AllReduce>().kind == ReduceKind::sum ? jointly(1) : Linear{}; },
     .jvp = jvp_all_reduce,
     .transpose = [](Builder&, const Eqn& e, const Values&, const Values& cts) -> Values {

@@ -1,6 +1,7 @@
 // Complex numbers: making and taking them apart, and the real equations that arithmetic on them stands for. Each rule
-// is the textbook formula with the larger part divided out first, so that it leaves the range only where its result
-// does; infinities, zeros and branch cuts are those of C's Annex G.
+// is the textbook formula; where it divides or takes a root or logarithm, it leaves the range only where its result
+// does, and infinities, zeros and branch cuts are those of C's Annex G. Products, and powers, give NaN beside an
+// infinity.
 #include "ir/ops/complex.h"
 
 #include <limits>
@@ -51,8 +52,8 @@ Parts exponential(const Parts& z) {
           where(is_real, z.im, choose(vanishes, 0, size * call1(sin, z.im)))};
 }
 
-// log |z| + i arg z. Near the unit circle |z|^2 - 1 is added up exactly enough for log1p, where log |z| would keep no
-// digit.
+// log |z| + i arg z. Near the unit circle it is log1p of |z|^2 - 1, which is small beside the roundings of |z|: next to
+// 1, -1, i and -i all of its digits are kept, elsewhere the real part is off by a rounding of 1, not of itself.
 Parts logarithm(const Parts& z) {
   const Magnitudes m(z);
   const Value is_near = call2(and_, greater(m.large, number(m.large, 0.5)), less(m.large, 2));
@@ -62,16 +63,26 @@ Parts logarithm(const Parts& z) {
   return {choose(m.is_infinite, kInfinity, rest + 0.5 * call1(log1p, squared)), call2(atan2, z.im, z.re)};
 }
 
+// A number at an end of the range, moved inside by a power of two: `down` where it is big, `up` where it is tiny.
+struct Ends {
+  Value is_big, is_tiny;
+  explicit Ends(const Parts& z) {
+    const bool is_f64 = z.re.dtype() == DType::f64;
+    const Value large = call2(max, call1(abs, z.re), call1(abs, z.im));
+    is_big = greater(large, number(large, is_f64 ? 0x1p1000 : 0x1p120));
+    is_tiny = less(large, is_f64 ? 0x1p-900 : 0x1p-100);
+  }
+  Value scale(Value like, double down, double up) const {
+    return choose(is_big, down, choose(is_tiny, up, number(like, 1)));
+  }
+};
+
 // The root with a real part of at least 0: sqrt((|z| + |x|) / 2) is its larger part, |y| divided by twice that the
 // smaller one, and the imaginary part has y's sign, so that the cut is continuous with the sign of zero. Numbers at the
 // ends of the range are scaled by an even power of two.
 Parts square_root(const Parts& z) {
-  const bool is_f64 = z.re.dtype() == DType::f64;
-  const Value large = call2(max, call1(abs, z.re), call1(abs, z.im));
-  const Value is_big = greater(large, number(large, is_f64 ? 0x1p1000 : 0x1p120));
-  const Value is_tiny = less(large, is_f64 ? 0x1p-900 : 0x1p-100);
-  const Value scale = choose(is_big, 0x1p-4, choose(is_tiny, 0x1p64, number(large, 1)));
-  const Value back = choose(is_big, 0x1p2, choose(is_tiny, 0x1p-32, number(large, 1)));
+  const Ends ends(z);
+  const Value scale = ends.scale(z.re, 0x1p-4, 0x1p64), back = ends.scale(z.re, 0x1p2, 0x1p-32);
   const Value x = z.re * scale, y = z.im * scale;
   const Value major = call1(sqrt, 0.5 * (call1(abs, x) + length({x, y})));
   const Value minor = call1(abs, y) / choose(equals(major, 0), 1, major + major);
@@ -80,8 +91,9 @@ Parts square_root(const Parts& z) {
           where(is_infinite, z.im, with_sign(where(is_left, major, minor) * back, z.im))};
 }
 
-// By the conjugate of the divisor, both scaled by its larger part. An infinite divisor keeps only the direction it has,
-// so that what is finite becomes 0; by zero, C's infinities with the signs of the dividend.
+// By the conjugate of the divisor, both scaled by its larger part, the dividend also away from the ends of the range.
+// An infinite divisor keeps only the direction it has, so that what is finite becomes 0; by zero, C's infinities with
+// the signs of the dividend.
 Parts quotient(const Parts& z, const Parts& w) {
   const Magnitudes m(w);
   const auto direction = [&](Value part) {
@@ -92,8 +104,11 @@ Parts quotient(const Parts& z, const Parts& w) {
   const Value squared = c * c + d * d, is_zero = equals(m.large, 0);
   const Value size = choose(m.is_infinite, kInfinity, choose(is_zero, 1, m.large));
   const Value infinity = with_sign(number(w.re, kInfinity), w.re);
-  return {where(is_zero, z.re * infinity, (z.re * c + z.im * d) / squared / size),
-          where(is_zero, z.im * infinity, (z.im * c - z.re * d) / squared / size)};
+  const Ends ends(z);
+  const Value scale = ends.scale(z.re, 0x1p-4, 0x1p64), back = ends.scale(z.re, 0x1p4, 0x1p-64);
+  const Value x = z.re * scale, y = z.im * scale;
+  return {where(is_zero, z.re * infinity, (x * c + y * d) / squared / size * back),
+          where(is_zero, z.im * infinity, (y * c - x * d) / squared / size * back)};
 }
 
 Parts power(const Parts& z, const Parts& w) {

@@ -127,7 +127,7 @@ void eval_scan(const Eqn& e, std::span<const Literal> in, std::span<Literal> out
     const std::int64_t t = a.reverse ? a.length - 1 - i : i;
     if (EvalObserver* o = Observed::current()) o->step(e, t);
     for (std::size_t k = fixed; k < in.size(); ++k) args[k] = row(in[k], t);
-    Literals results = sheaf::ir::eval(*e.regions[0], args);
+    Literals results = eval_real(*e.regions[0], args);
     for (std::size_t k = 0; k < parts.carry; ++k) args[parts.consts + k] = std::move(results[k]);
     for (std::size_t j = parts.carry; j < results.size(); ++j) set_row(out[j], t, results[j]);
   }
@@ -167,8 +167,8 @@ void eval_while(const Eqn& e, std::span<const Literal> in, std::span<Literal> ou
   Literals carry(carry_at, in.end());
   for (std::int64_t trip = 0; trip != a.max_trips; ++trip) {
     if (EvalObserver* o = Observed::current()) o->step(e, trip);
-    if (!sheaf::ir::eval(*e.regions[0], joined(Literals(in.begin(), body_at), carry))[0].get_int(0)) break;
-    carry = sheaf::ir::eval(*e.regions[1], joined(Literals(body_at, carry_at), carry));
+    if (!eval_real(*e.regions[0], joined(Literals(in.begin(), body_at), carry))[0].get_int(0)) break;
+    carry = eval_real(*e.regions[1], joined(Literals(body_at, carry_at), carry));
   }
   std::move(carry.begin(), carry.end(), out.begin());
   if (EvalObserver* o = Observed::current(); o && a.max_trips != 0) o->left(e);

@@ -17,11 +17,10 @@ std::string_view word(Kind kind) { return kCumulativeWords[static_cast<int>(kind
 absl::StatusOr<std::vector<DType>> cumulative_dtypes(const Eqn& e) {
   const Kind kind = e.attrs<Cumulative>().kind;
   const DType t = e.in(0).dtype();
-  const bool fits = is_float(t) || (kind != Kind::logsumexp && is_int(t)) || (kind == Kind::sum && is_complex(t));
-  if (!fits)
-    return absl::InvalidArgumentError(fmt::format("cumulative {} takes {}, not {}", word(kind),
-                                                  kind == Kind::logsumexp ? "floats" : "integers or floats",
-                                                  to_string(e.in(0).type())));
+  const Dtypes set = kind == Kind::logsumexp ? Dtypes::floating : kind == Kind::sum ? Dtypes::numeric : Dtypes::real;
+  if (!contains(set, t))
+    return absl::InvalidArgumentError(
+        fmt::format("cumulative {} takes {}, not {}", word(kind), name(set), to_string(e.in(0).type())));
   return std::vector<DType>{t};
 }
 

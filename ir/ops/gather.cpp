@@ -25,6 +25,20 @@ std::uint64_t fill_bits(const Eqn& e) {
   return to_bits(t, std::numeric_limits<double>::quiet_NaN());
 }
 
+// A fill is the bits of one element, and there is one only where it can be read.
+absl::StatusOr<std::vector<DType>> gather_dtypes(const Eqn& e) {
+  const Gather& a = e.attrs<Gather>();
+  const DType t = e.in(0).dtype(), part = part_dtype(t);
+  if (a.has_fill && a.mode != OutOfBounds::fill)
+    return absl::InvalidArgumentError("has_fill goes with mode=fill alone");
+  if (!a.has_fill && a.fill_bits != 0)
+    return absl::InvalidArgumentError(fmt::format("fill_bits={} without has_fill", a.fill_bits));
+  const int bits = is_bool(part) ? 1 : 8 * static_cast<int>(size_bytes(part));
+  if (bits < 64 && static_cast<std::uint64_t>(a.fill_bits) >> bits != 0)
+    return absl::InvalidArgumentError(fmt::format("fill_bits={} are not those of one {}", a.fill_bits, name(part)));
+  return std::vector{t};
+}
+
 absl::Status check_sizes(const Gather& a, Type x) {
   if (static_cast<int>(a.slice_sizes.size()) != x.rank())
     return absl::InvalidArgumentError(
@@ -129,7 +143,7 @@ constinit const OpDef gather = {
     .arity = 2,
     .attrs = attrs_of<Gather>(),
     .factors = gather_factors,
-    .dtypes = [](const Eqn& e) -> absl::StatusOr<std::vector<DType>> { return std::vector{e.in(0).dtype()}; },
+    .dtypes = gather_dtypes,
     .linear_when = [](const Eqn& e) { return is_linear(e.attrs<Gather>()) ? jointly(0b01) : Linear{}; },
     .jvp = gather_jvp,
     .transpose = gather_transpose,

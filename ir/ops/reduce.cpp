@@ -31,12 +31,9 @@ ScalarOp scalar_op_of(ReduceKind kind) {
 absl::StatusOr<std::vector<DType>> reduce_dtypes(const Eqn& e) {
   const ReduceKind kind = e.attrs<Reduce>().kind;
   const DType t = e.in(0).dtype();
-  const bool fits = is_logical(kind)          ? is_bool(t)
-                    : kind == ReduceKind::sum ? is_int(t) || is_differentiable(t)
-                                              : is_int(t) || is_float(t);
-  if (!fits)
-    return absl::InvalidArgumentError(
-        fmt::format("takes {}, not {}", is_logical(kind) ? "bool" : "integers or floats", to_string(e.in(0).type())));
+  const Dtypes set = is_logical(kind) ? Dtypes::boolean : kind == ReduceKind::sum ? Dtypes::numeric : Dtypes::real;
+  if (!contains(set, t))
+    return absl::InvalidArgumentError(fmt::format("takes {}, not {}", name(set), to_string(e.in(0).type())));
   return std::vector<DType>{t};
 }
 

@@ -1,6 +1,8 @@
 // Collectives over a named axis of vmap: values, derivatives, nesting, and the errors of axes that are not there.
 #include <doctest/doctest.h>
 
+#include <complex>
+
 #include "sheaf/sheaf.h"
 #include "tests/message.h"
 
@@ -26,6 +28,18 @@ TEST_CASE("reductions over a vmapped axis see all examples") {
         Floats{0, 2, 12});
   CHECK(vmap([](Array v) { return v * static_cast<float>(axis_size("i")); }, i)(x).to_vector<float>() ==
         Floats{3, 6, 18});
+}
+
+TEST_CASE("extremes over a vmapped axis refuse complex numbers, which have no order; sums take them") {
+  const Array z = array(std::vector<std::complex<float>>{{1, 2}, {3, -1}});
+  const auto over = [&](auto f) { return vmap([f](Array v) { return f(v, "i"); }, {.axis_name = "i"}); };
+  CHECK(over(psum)(z).to_vector<std::complex<float>>() == std::vector<std::complex<float>>{{4, 1}, {4, 1}});
+  const auto said = [&](auto f) {
+    const std::string text = message_of([&] { over(f)(z); });
+    return text.substr(text.find(": p") + 2, text.find('\n') - text.find(": p") - 2);
+  };
+  CHECK(said(pmax) == "pmax: takes an integer or floating point, not c64[]");
+  CHECK(said(pmin) == "pmin: takes an integer or floating point, not c64[]");
 }
 
 TEST_CASE("all_gather, ppermute and all_to_all move values between examples") {

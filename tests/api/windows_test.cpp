@@ -207,7 +207,7 @@ TEST_CASE("wrong pools and running reductions name the operand") {
   CHECK(text == "HERE+6: cumsum: axis 3 is out of range for rank 3\n  operand: f32[2, 8, 3]   (made at HERE+1)");
   text = message_of<TypeError>([&] { cummax(x > 0); }, base);
   CHECK(text ==
-        "HERE+8: cummax: cumulative max takes integers or floats, not bool[2, 8, 3]\n"
+        "HERE+8: cummax: cumulative max takes an integer or floating point, not bool[2, 8, 3]\n"
         "  operand: bool[2, 8, 3]   (made at HERE+8)");
   text = message_of<ShapeError>([&] { max_pool(zeros({3})); }, base);
   CHECK(text ==

@@ -59,7 +59,7 @@ TEST_CASE("making arrays says which shape or range is wrong") {
 TEST_CASE("complex arrays are refused where their numbers have no order, or would lose a part") {
   const std::string pair = "\n  operand: c64[2]   (made at HERE)";
   CHECK(message_here<TypeError>([] { max(array(complex_pair())); }) ==
-        "HERE: max: takes integers or floats, not c64[2]" + pair);
+        "HERE: max: takes an integer or floating point, not c64[2]" + pair);
   CHECK(message_here<TypeError>([] { maximum(array(complex_pair()), 1); }) ==
         "HERE: maximum: takes bool, an integer or floating point, not c64\n  lhs: c64[2]   (made at HERE)");
   CHECK(message_here<TypeError>([] { return array(complex_pair()) < 1; }) ==

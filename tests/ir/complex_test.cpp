@@ -151,6 +151,25 @@ TEST_CASE("division by zero is infinite where C's is, and by infinity zero") {
   CHECK(std::isnan(at(ops::div, {0, 0}, {0, 0}).real()));
 }
 
+TEST_CASE("a quotient leaves the range only where its value does") {
+  const auto in_c64 = [](Complex z, Complex w) {
+    Literal x(Type(c64, {})), y(Type(c64, {}));
+    x.set_complex(0, z.real(), z.imag());
+    y.set_complex(0, w.real(), w.imag());
+    return element(run(ops::div, {x, y}), 0);
+  };
+  CHECK(is_near(in_c64({3e38, 3e38}, {1, 1}), 3e38, 1e-6));
+  CHECK(is_near(in_c64({3e38, 3e38}, {-1, 1}), {0, -3e38}, 1e-6));
+  CHECK(is_near(in_c64({3e38, 3e38}, {3e38, 3e38}), 1, 1e-6));
+  CHECK(is_near(in_c64({3e38, -3e38}, {2e-38, 0}).real(), kInf, 0));
+  CHECK(is_near(in_c64({1e-38, 1e-38}, {1e-38, 1e-38}), 1, 1e-6));
+  CHECK(is_near(in_c64({0, 4e-38}, {2e-38, 2e-38}), {1, 1}, 1e-6));
+  CHECK(is_near(in_c64({1e-38, 1e-38}, {1e-3, 1e-3}), 1e-35, 1e-6));
+  CHECK(is_near(in_c64({1, 1}, {3e38, 3e38}), 1 / 3e38, 1e-4));
+  CHECK(is_near(at(ops::div, {1.7e308, 1.7e308}, {1, 1}), 1.7e308, 1e-15));
+  CHECK(is_near(at(ops::div, {1e-307, 1e-307}, {1e-307, 1e-307}), 1, 1e-15));
+}
+
 TEST_CASE("equality compares both parts") {
   const Literal x = complexes({{1, 2}, {1, 3}, {kNan, 0}}), y = complexes({{1, 2}, {1, 2}, {kNan, 0}});
   CHECK(values(run(ops::eq, {x, y})) == std::vector<double>{1, 0, 0});

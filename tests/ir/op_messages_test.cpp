@@ -33,7 +33,7 @@ TEST_CASE("dot names the dims that do not pair up, and the dtypes") {
   const auto dot = [](Type a, Type b, ops::Dot attrs) { return refusal(ops::dot, {a, b}, with(std::move(attrs))); };
   CHECK(dot(x, Type(f64, {3, 4}), {.lhs = {1}, .rhs = {0}}) ==
         "lhs (f32[2, 3]) and rhs (f64[3, 4]) must have the same dtype");
-  CHECK(dot(Type(bool_, {2}), Type(bool_, {2}), {.lhs = {0}, .rhs = {0}}) == "takes integers or floats, not bool[2]");
+  CHECK(dot(Type(bool_, {2}), Type(bool_, {2}), {.lhs = {0}, .rhs = {0}}) == "takes a number, not bool[2]");
   CHECK(dot(x, y, {.lhs = {1}, .rhs = {0}, .dtype = bf16}) == "dtype bf16 must be f32 or a wider one of its kind");
   CHECK(dot(x, y, {.lhs = {1}, .rhs = {0}, .lhs_batch = {0}}) ==
         "batch dims lhs_batch=[0] and rhs_batch=[] must pair up");
@@ -103,6 +103,23 @@ TEST_CASE("gather says which of its dimension numbers does not fit") {
   CHECK(gather_refusal(g) == "operand dim 0 (4) and indices dim 0 (5) must match");
 }
 
+TEST_CASE("gather refuses a fill that nothing reads, or that no element has") {
+  ops::Gather g = rows();
+  g.has_fill = true;
+  CHECK(gather_refusal(g) == "has_fill goes with mode=fill alone");
+  g.mode = lowering::OutOfBounds::fill;
+  CHECK(gather_refusal(g) == "accepted as f32[5, 6]");
+  g.fill_bits = std::int64_t{1} << 32;
+  CHECK(gather_refusal(g) == "fill_bits=4294967296 are not those of one f32");
+  g.fill_bits = -1;
+  CHECK(gather_refusal(g, Type(i32, {5, 1}), Type(i64, {4, 6})) == "accepted as i64[5, 6]");
+  CHECK(gather_refusal(g, Type(i32, {5, 1}), Type(c64, {4, 6})) == "fill_bits=-1 are not those of one f32");
+  g.fill_bits = 2;
+  CHECK(gather_refusal(g, Type(i32, {5, 1}), Type(bool_, {4, 6})) == "fill_bits=2 are not those of one bool");
+  g.has_fill = false;
+  CHECK(gather_refusal(g) == "fill_bits=2 without has_fill");
+}
+
 TEST_CASE("scatter refuses updates of another dtype or rank, and logic") {
   const Type indices(i32, {5, 1});
   const ops::Scatter s{.update_window_dims = {1}, .inserted = {0}, .scatter_dims = {0}, .index_dim = {1}};
@@ -115,8 +132,14 @@ TEST_CASE("scatter refuses updates of another dtype or rank, and logic") {
 }
 
 TEST_CASE("reductions and sorts refuse what has no order, and dims that are not one") {
-  CHECK(refusal(ops::reduce, {Type(bool_, {3})}, with(ops::Reduce{.dims = {0}})) ==
-        "takes integers or floats, not bool[3]");
+  CHECK(refusal(ops::reduce, {Type(bool_, {3})}, with(ops::Reduce{.dims = {0}})) == "takes a number, not bool[3]");
+  CHECK(refusal(ops::reduce, {Type(c64, {3})}, with(ops::Reduce{.kind = ReduceKind::max, .dims = {0}})) ==
+        "takes an integer or floating point, not c64[3]");
+  CHECK(refusal(ops::cumulative, {Type(bool_, {3})}, with(ops::Cumulative{.dim = {0}})) ==
+        "cumulative sum takes a number, not bool[3]");
+  CHECK(refusal(ops::cumulative, {Type(i32, {3})},
+                with(ops::Cumulative{.kind = lowering::Recurrence::Kind::logsumexp, .dim = {0}})) ==
+        "cumulative logsumexp takes floating point, not i32[3]");
   CHECK(refusal(ops::reduce, {Type(i32, {3})}, with(ops::Reduce{.kind = ReduceKind::and_, .dims = {0}})) ==
         "takes bool, not i32[3]");
   CHECK(refusal(ops::argmax, {Type(c64, {3})}, with(ops::ArgReduce{.dim = {0}})) ==

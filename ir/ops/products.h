@@ -20,8 +20,9 @@ inline absl::StatusOr<std::vector<DType>> product_dtypes(const Eqn& e, DType pre
   if (lhs != rhs)
     return absl::InvalidArgumentError(fmt::format("lhs ({}) and rhs ({}) must have the same dtype",
                                                   to_string(e.in(0).type()), to_string(e.in(1).type())));
-  if (!is_int(lhs) && !is_float(lhs) && !(is_complex(lhs) && allowed == ComplexProducts::yes))
-    return absl::InvalidArgumentError(fmt::format("takes integers or floats, not {}", to_string(e.in(0).type())));
+  const Dtypes taken = allowed == ComplexProducts::yes ? Dtypes::numeric : Dtypes::real;
+  if (!contains(taken, lhs))
+    return absl::InvalidArgumentError(fmt::format("takes {}, not {}", name(taken), to_string(e.in(0).type())));
   const bool same_kind = is_float(lhs)        ? is_float(result)
                          : is_complex(lhs)    ? is_complex(result)
                          : is_signed_int(lhs) ? is_signed_int(result)

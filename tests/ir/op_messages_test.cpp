@@ -52,8 +52,8 @@ TEST_CASE("a convolution refuses the dtypes that dot does, and complex numbers")
     return refusal(ops::conv, {Type(lhs, {2, 3}), Type(rhs, {3, 4})}, with(plain));
   };
   CHECK(conv(f32, f64, f32) == "lhs (f32[2, 3]) and rhs (f64[3, 4]) must have the same dtype");
-  CHECK(conv(c64, c64, c64) == "takes integers or floats, not c64[2, 3]");
-  CHECK(conv(bool_, bool_, bool_) == "takes integers or floats, not bool[2, 3]");
+  CHECK(conv(c64, c64, c64) == "takes an integer or floating point, not c64[2, 3]");
+  CHECK(conv(bool_, bool_, bool_) == "takes an integer or floating point, not bool[2, 3]");
   CHECK(conv(i32, i32, u64) == "dtype u64 must be i32 or a wider one of its kind");
   CHECK(conv(f32, f32, f16) == "dtype f16 must be f32 or a wider one of its kind");
 }

@@ -141,3 +141,26 @@ TEST_CASE("linear solves, Jacobians and associative scans that do not fit") {
         "HERE: associative_scan: the function must return the types it takes\n"
         "  it: takes f32[2], returns f32[]");
 }
+
+TEST_CASE("a rule whose tangents are not linear is refused where it is given, whatever it is made of") {
+  const auto refused = [](auto tangent) {
+    const auto rule =
+        custom_jvp([](Array x) { return 2 * x; }, [=](Array x, Array t) { return std::pair{2 * x, tangent(x, t)}; });
+    return message_here<TypeError>([&] { rule(1.0f); });
+  };
+  const std::string text = "HERE: custom_jvp: the rule is not linear in the tangents";
+  CHECK(refused([](Array, Array t) { return t * t; }) == text);
+  CHECK(refused([](Array, Array t) { return t + 1; }) == text);
+  CHECK(refused([](Array, Array t) { return sin(t); }) == text);
+  CHECK(refused([](Array, Array t) { return maximum(t, 0); }) == text);
+  CHECK(refused([](Array, Array t) { return where(t > 0, t, 0); }) == text);
+  CHECK(refused([](Array x, Array t) { return cos(x) * t - t / x; }) == "nothing was thrown");
+  CHECK(refused([](Array x, Array t) { return where(x > 0, t, 0); }) == "nothing was thrown");
+}
+
+TEST_CASE("a matrix product that is not linear is refused by the solve") {
+  const auto same = [](Array b) { return b; };
+  const auto solved = [&](Array b) { return custom_linear_solve([](Array x) { return x * x; }, b, same, same); };
+  CHECK(message_here<TypeError>([&] { solved(ones({2})); }) ==
+        "HERE: custom_linear_solve: matvec is not linear in its argument");
+}

@@ -27,22 +27,6 @@ std::vector<Named> named(std::span<const Operand> operands) {
   return all;
 }
 
-// A C++ number takes the arrays' dtype, where another value would not do: u8 + 300 is refused.
-void check_fits(std::string_view name, std::span<const Operand> operands, DType dtype) {
-  if (!is_int(dtype)) return;
-  for (const Operand& x : operands) {
-    const ArrayNode* node = x.array() ? &node_of(*x.array(), x.loc()) : nullptr;
-    if (node && node->kind != ArrayNode::Kind::number) continue;
-    const Number n = node ? node->number : x.number();
-    if (n.kind() != Number::Kind::integer) continue;
-    const std::int64_t v = n.as_int();
-    if (n.is_above_i64() ? dtype == u64 : holds(dtype, v)) continue;
-    const std::string text = n.is_above_i64() ? fmt::format("{}", static_cast<std::uint64_t>(v)) : fmt::format("{}", v);
-    throw TypeError(UserLine::or_own(x.loc()), fmt::format("{}: {} does not fit in {}{}", name, text,
-                                                           sheaf::name(dtype), describe(named(operands))));
-  }
-}
-
 Array apply_elementwise(std::string_view name, const ir::OpDef& op, std::span<const Operand> operands, DType dtype,
                         bool weak) {
   const Loc loc = operands[0].loc();
@@ -72,6 +56,21 @@ Array unary(const ir::OpDef& op, Operand x) { return elementwise(op.name, op, {x
 Array unary_float(const ir::OpDef& op, Operand x) { return elementwise_float(op.name, op, {x}); }
 
 }  // namespace
+
+void check_fits(std::string_view name, std::span<const Operand> operands, DType dtype) {
+  if (!is_int(dtype)) return;
+  for (const Operand& x : operands) {
+    const ArrayNode* node = x.array() ? &node_of(*x.array(), x.loc()) : nullptr;
+    if (node && node->kind != ArrayNode::Kind::number) continue;
+    const Number n = node ? node->number : x.number();
+    if (n.kind() != Number::Kind::integer) continue;
+    const std::int64_t v = n.as_int();
+    if (n.is_above_i64() ? dtype == u64 : holds(dtype, v)) continue;
+    const std::string text = n.is_above_i64() ? fmt::format("{}", static_cast<std::uint64_t>(v)) : fmt::format("{}", v);
+    throw TypeError(UserLine::or_own(x.loc()), fmt::format("{}: {} does not fit in {}{}", name, text,
+                                                           sheaf::name(dtype), describe(named(operands))));
+  }
+}
 
 bool holds(DType integer, std::int64_t value) {
   const int bits = 8 * size_bytes(integer) - (is_signed_int(integer) ? 1 : 0);

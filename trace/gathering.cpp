@@ -10,6 +10,7 @@
 #include "trace/debug_index.h"
 #include "trace/index_plan.h"
 #include "trace/messages.h"
+#include "trace/promotion.h"
 #include "trace/recorder.h"
 
 namespace sheaf {
@@ -103,6 +104,8 @@ Array scatter(Operand x, Operand indices, Operand updates, const WindowDims& dim
                    .clips = options.mode == OutOfRange::clip,
                    .batch = dims.indices_batch},
                   x.loc());
+  const Operand both[] = {x, updates};
+  check_fits("scatter", both, x.dtype());
   const ir::ops::Scatter s{.combine = combine_of(how),
                            .update_window_dims = dims.inside,
                            .inserted = dims.dropped,

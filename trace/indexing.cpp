@@ -359,6 +359,8 @@ Array write_lists(const Array& x, const IndexPlan& plan, const Array& value, Wri
 Array write_index(std::string_view name, const Array& x, const IndexPlan& plan, Operand value, Write how,
                   const Indexing& options) {
   const Loc loc = value.loc();
+  const Operand both[] = {Operand(x, loc), value};
+  check_fits(name, both, x.dtype());
   const Shape lists = plan.is_basic() ? Shape{} : list_shape(plan, loc);
   const Shape target = result_shape(plan, lists), given = value.shape();
   bool fits = given.size() <= target.size();

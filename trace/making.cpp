@@ -34,7 +34,9 @@ Array full(const Shape& shape, Operand value, std::optional<DType> dtype) {
   if (!fits)
     throw ShapeError(UserLine::or_own(value.loc()),
                      fmt::format("full: {} does not broadcast to {}", to_string(value.shape()), to_string(shape)));
-  return apply1("full", RuleKey().add(shape), {Input(value, dtype.value_or(promote(all).dtype))}, value.loc(),
+  const DType to = dtype.value_or(promote(all).dtype);
+  check_fits("full", all, to);
+  return apply1("full", RuleKey().add(shape), {Input(value, to)}, value.loc(),
                 [&](ir::Builder& b, const ir::Values& in) { return ir::Values{broadcast_value(b, in[0], shape)}; });
 }
 

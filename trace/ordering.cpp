@@ -124,6 +124,8 @@ Array dynamic_update_slice(Operand x, Operand update, Operand starts) {
   }
   if (shape.empty()) return convert(update, x.dtype());
   check_window("dynamic_update_slice", starts, shape, window, x.loc());
+  const Operand both[] = {x, update};
+  check_fits("dynamic_update_slice", both, x.dtype());
   return apply1("dynamic_update_slice", RuleKey(), {x, Input(update, x.dtype()), starts}, x.loc(),
                 [&](ir::Builder& b, const ir::Values& in) -> ir::Values {
                   ir::ops::DynamicUpdateSlice attrs;

@@ -16,6 +16,9 @@ struct Promoted {
 Promoted promote(std::span<const Operand> operands);
 /// Whether an integer dtype has this value.
 bool holds(DType integer, std::int64_t value);
+/// A C++ number takes the dtype of the array it meets, where another value would not do: TypeError if one of the
+/// operands is an integer that the integer dtype does not have.
+void check_fits(std::string_view name, std::span<const Operand> operands, DType dtype);
 /// f32 for integers and bool; floats stay.
 DType floating(DType t);
 

@@ -187,6 +187,8 @@ Array pad(Operand x, const std::vector<std::pair<std::int64_t, std::int64_t>>& w
     if (shape[d] + low[d] + high[d] < 0)
       throw_shape("pad", fmt::format("axis {} of extent {} cannot lose {}", d, shape[d], -(low[d] + high[d])), x);
   }
+  const Operand both[] = {x, value};
+  check_fits("pad", both, x.dtype());
   return apply1("pad", RuleKey().add(low).add(high), {x, Input(value, x.dtype())}, x.loc(),
                 [&](ir::Builder& b, const ir::Values& in) {
                   ir::ops::Pad attrs;

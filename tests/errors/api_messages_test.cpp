@@ -32,6 +32,13 @@ TEST_CASE("numbers that do not fit the arrays' dtype are refused, whatever the f
         "HERE: where: 256 does not fit in u8\n  lhs: u8[1]   (made at HERE)");
   CHECK(message_here<TypeError>([] { random::randint(random::key(0), {2}, 0, 300, u8); }) ==
         "HERE: randint: [0, 300) does not fit in u8");
+  const Array u = array({1, 2}, u8);
+  const std::string where = " does not fit in u8\n  lhs: u8[2]   (made at HERE)";
+  CHECK(message_here<TypeError>([&] { u.at(0).set(300); }) == "HERE: at.set: 300" + where);
+  CHECK(message_here<TypeError>([&] { u.at(0).add(-1); }) == "HERE: at.add: -1" + where);
+  CHECK(message_here<TypeError>([&] { pad(u, {{1, 0}}, 300); }) == "HERE: pad: 300" + where);
+  CHECK(message_here<TypeError>([&] { full_like(u, 300); }) == "HERE: full: 300 does not fit in u8");
+  CHECK(message_here<TypeError>([&] { full({2}, -129, i8); }) == "HERE: full: -129 does not fit in i8");
 }
 
 TEST_CASE("making arrays says which shape or range is wrong") {

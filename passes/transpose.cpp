@@ -12,6 +12,7 @@
 #include "passes/memo.h"
 #include "passes/partial_eval.h"
 #include "passes/regions.h"
+#include "passes/regions/arrange.h"
 
 namespace sheaf::passes {
 
@@ -21,6 +22,9 @@ namespace {
 
 // In a linear map it is the guard of a batched branch (passes/regions/guard.h): no cotangent goes through it.
 bool is_stopped(const Eqn& e) { return e.op == &ops::stop_gradient; }
+
+constexpr const char* kNotLinear =
+    "a rule or product that must be linear computes this of its tangents or argument, which is not linear in them";
 
 class TransposeWalk {
  public:
@@ -86,6 +90,7 @@ class TransposeWalk {
     if (!any) return;
     for (Value v : e.operands) operands.push_back(is_linear_[v] ? Value() : value_[v]);
     b_.at(e, "transpose");
+    if (e.op == &ops::cond && !operands[0]) refuse(e, kNotLinear);
     const RegionRules* regions = region_rules(e.op);
     const Values in = regions ? regions->transpose(b_, e, operands, cts) : rule(e, operands, cts);
     for (int k = 0; k < e.num_in(); ++k)
@@ -94,11 +99,21 @@ class TransposeWalk {
 
   Values rule(const Eqn& e, const Values& operands, const Values& cts) {
     if (is_stopped(e)) return Values(e.num_in());
+    check_linear(e, operands);
     SHEAF_CHECK(e.op->transpose, std::string(e.op->name) + " has no transpose rule");
-    for (int k = 0; k < e.num_in(); ++k)
-      SHEAF_CHECK(operands[k] || is_linear_in(linear_of(e), k),
-                  fmt::format("{} is not linear in operand {}", e.op->name, k));
     return e.op->transpose(b_, e, operands, cts);
+  }
+
+  // Our derivatives are linear in tangents; those that users give need not be.
+  static void check_linear(const Eqn& e, const Values& operands) {
+    const Linear how = linear_of(e);
+    int num_linear = 0;
+    for (int k = 0; k < e.num_in(); ++k) {
+      if (operands[k]) continue;
+      if (!is_linear_in(how, k)) refuse(e, kNotLinear);
+      ++num_linear;
+    }
+    if (how.kind == Linear::Kind::separately && num_linear > 1) refuse(e, kNotLinear);
   }
 
   const Function& f_;

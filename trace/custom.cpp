@@ -4,12 +4,10 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <optional>
 
 #include "ir/ops/attrs.h"
 #include "passes/emit.h"
-#include "passes/transforms.h"
 #include "trace/apply.h"
 #include "trace/recorder.h"
 #include "trace/region_op.h"
@@ -106,15 +104,6 @@ std::vector<std::string> argument_paths(const FlatCall& f) {
   return paths;
 }
 
-// f is linear in its parameters from `first` on.
-void check_linear(const char* who, const char* part_name, const char* in_what, const ir::FunctionRef& f,
-                  std::size_t first, Loc loc) {
-  Mask linear(f->params().size(), false);
-  std::fill(linear.begin() + static_cast<std::ptrdiff_t>(first), linear.end(), true);
-  if (!passes::is_linear(f, linear))
-    throw TypeError(loc, fmt::format("{}: {} is not linear in {}", who, part_name, in_what));
-}
-
 Tracing tracing(const char* who, Loc loc) { return {.what = who, .name = who, .loc = loc}; }
 
 }  // namespace
@@ -151,14 +140,11 @@ Traced trace_forward_rule(const char* who, const FlatCall& rule, const std::vect
   return both;
 }
 
-// Its region: integers have no tangents there. What it does with tangents is transposed in reverse mode.
-ir::FunctionRef forward_rule_region(const char* who, const Captures& captures, const Traced& both,
-                                    const std::vector<LeafType>& types, const Traced& value, Loc loc) {
-  const std::size_t given = captures.arrays().size() + types.size();
-  const ir::FunctionRef region =
-      keeping(captures.first(both), all(given) + floats(types), all(value.results.size()) + floats(value.results));
-  check_linear(who, "the rule", "the tangents", region, given, loc);
-  return region;
+// Its region: integers have no tangents there.
+ir::FunctionRef forward_rule_region(const Captures& captures, const Traced& both, const std::vector<LeafType>& types,
+                                    const Traced& value) {
+  return keeping(captures.first(both), all(captures.arrays().size() + types.size()) + floats(types),
+                 all(value.results.size()) + floats(value.results));
 }
 
 }  // namespace
@@ -173,8 +159,7 @@ std::vector<Array> custom_jvp(const FlatCall& f, const FlatCall& rule, Structure
   const Traced* const regions[] = {&value, &both};
   const Captures captures(regions);
   const std::size_t consts = captures.arrays().size();
-  const ir::FunctionRef functions[] = {captures.first(value),
-                                       forward_rule_region(who, captures, both, types, value, loc)};
+  const ir::FunctionRef functions[] = {captures.first(value), forward_rule_region(captures, both, types, value)};
   result = std::move(value.structure);
   return apply_op(who, ir::ops::custom_jvp, ir::ops::CustomJvp{static_cast<int>(consts)}, captures, f, functions,
                   value.results, loc);
@@ -211,7 +196,7 @@ std::vector<Array> custom_vjp(const FlatCall& f, const FlatCall* rule, const Fla
   std::vector<ir::FunctionRef> functions{
       captures.first(value), captures.first(ahead),
       keeping(captures.first(back), all(consts + residuals.size()) + floats(value.results), floats(types))};
-  if (both) functions.push_back(forward_rule_region(who, captures, *both, types, value, loc));
+  if (both) functions.push_back(forward_rule_region(captures, *both, types, value));
   result = std::move(value.structure);
   return apply_op(who, ir::ops::custom_vjp, ir::ops::CustomVjp{static_cast<int>(consts)}, captures, f, functions,
                   value.results, loc);
@@ -243,7 +228,6 @@ std::vector<Array> custom_linear_solve(const FlatCall& matvec, const FlatCall& s
   const Captures captures(regions);
   std::vector<ir::FunctionRef> functions;
   for (const Traced& t : traced) functions.push_back(captures.first(t));
-  check_linear(who, "matvec", "its argument", functions[0], captures.arrays().size(), loc);
   result = traced[1].structure;
   const ir::ops::CustomLinearSolve attrs{static_cast<int>(captures.arrays().size())};
   return apply_op(who, ir::ops::custom_linear_solve, attrs, captures, matvec, functions, types, loc);

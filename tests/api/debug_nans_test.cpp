@@ -111,10 +111,10 @@ TEST_CASE("an input without a name is named by its number, and what only the who
   const Watching on(true, true);
   const auto captured = [&] { next(ones({2})); };
   CHECK(message_of(captured) ==
-        "debug_nans_test.cpp:118: next: result 0 is NaN at [1]\n  it was given: input 1 is NaN at [1]");
+        "debug_nans_test.cpp:112: next: result 0 is NaN at [1]\n  it was given: input 1 is NaN at [1]");
   // In f64, as single equations are computed, the partial sums are finite.
   const auto overflows = [&] { product(large, ones3); };
   CHECK(message_of(overflows) ==
-        "debug_nans_test.cpp:122: product: result 0 is infinity at []\n"
+        "debug_nans_test.cpp:116: product: result 0 is infinity at []\n"
         "  run equation by equation, the program gives none");
 }

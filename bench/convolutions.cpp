@@ -12,13 +12,6 @@ namespace {
 
 using namespace sheaf;
 
-Floats floats_of(const Array& x) {
-  const std::vector<float> values = x.to_vector<float>();
-  Floats out(values.size());
-  std::copy(values.begin(), values.end(), out.data());
-  return out;
-}
-
 Work ours(const ConvShape& s, ConvPass pass, const Array& x, const Array& kernel, const Array& y, Array& result) {
   const std::int64_t p = s.padding(), high = (s.result_extent() - 1) * s.stride + s.size - p - s.extent;
   const Conv options{.strides = {s.stride, s.stride},

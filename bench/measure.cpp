@@ -82,6 +82,13 @@ Floats::Floats(std::size_t count) : count_(count) {
 
 void Floats::Free::operator()(float* p) const { std::free(p); }
 
+Floats floats_of(const sheaf::Array& x) {
+  const std::vector<float> values = x.to_vector<float>();
+  Floats out(values.size());
+  std::copy(values.begin(), values.end(), out.data());
+  return out;
+}
+
 void check_agreement(const sheaf::Array& ours, const Floats& reference, double tolerance) {
   const std::vector<float> values = ours.to_vector<float>();
   if (values.size() != reference.size()) throw std::runtime_error("the reference has another size");

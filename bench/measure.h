@@ -64,6 +64,8 @@ class Floats {
   std::size_t count_;
 };
 
+Floats floats_of(const sheaf::Array& x);
+
 /// Throws unless the two agree to `tolerance`, relative to the largest element: a wrong result has no speed.
 void check_agreement(const sheaf::Array& ours, const Floats& reference, double tolerance);
 

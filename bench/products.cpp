@@ -14,13 +14,6 @@ namespace {
 
 using namespace sheaf;
 
-Floats floats_of(const Array& x) {
-  const std::vector<float> values = x.to_vector<float>();
-  Floats out(values.size());
-  std::copy(values.begin(), values.end(), out.data());
-  return out;
-}
-
 // Only ours, where there is nothing to compare with.
 Result alone(const Work& work, const Options& options) {
   return {.ours = seconds_of(work, options), .note = "OpenBLAS is not installed"};

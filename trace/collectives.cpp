@@ -32,6 +32,10 @@ Array collective(std::string_view who, const ir::OpDef& op, Operand x, A attrs) 
 }
 
 Array reduced(std::string_view who, Operand x, const std::string& axis, ir::ReduceKind kind) {
+  const Loc loc = UserLine::or_own(x.loc());
+  if (size_of_axis(axis, who, loc) == 0 && kind != ir::ReduceKind::sum)
+    throw ShapeError(
+        loc, fmt::format("{}: axis \"{}\" has no examples, of which none is the largest or smallest", who, axis));
   return collective(who, ir::ops::all_reduce, x, ir::ops::AllReduce{.axis = axis, .kind = kind});
 }
 

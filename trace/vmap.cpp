@@ -105,6 +105,8 @@ std::int64_t mapped_size(const FlatCall& call, const VmapOptions& options, std::
     throw ShapeError(loc, text);
   }
   if (!size) throw TypeError(loc, "vmap: no argument is mapped; give .size");
+  if (*size < 0 || *size >= kMaxElements)
+    throw ShapeError(loc, fmt::format("vmap: .size must lie in [0, {}], not {}", kMaxElements - 1, *size));
   return *size;
 }
 

@@ -103,3 +103,13 @@ TEST_CASE("an axis that no vmap has, and shapes that do not fit it, are named") 
   const auto crowded = [](Array v) { return ppermute(v, "i", {{0, 1}, {2, 1}}); };
   CHECK(message_of([&] { vmap(crowded, i)(arange(3, f32)); }, base) == "HERE+10: ppermute: example 1 gets two values");
 }
+
+TEST_CASE("an axis of no examples has sums and permutations, and no largest example") {
+  const VmapOptions i{.axis_name = "i"};
+  const Array nothing = zeros({0});
+  CHECK(vmap([](Array v) { return ppermute(v, "i", {}); }, i)(nothing).shape() == Shape{0});
+  CHECK(vmap([](Array v) { return psum(v, "i"); }, {.out = {none}, .axis_name = "i"})(nothing).item<float>() == 0);
+  const auto largest = [](Array v) { return pmax(v, "i"); };
+  CHECK(tests::message_here([&] { vmap(largest, i)(nothing); }) ==
+        "HERE: pmax: axis \"i\" has no examples, of which none is the largest or smallest");
+}

@@ -262,6 +262,8 @@ TEST_CASE("transforms say what their options and tangents must be") {
         "HERE: vmap: 2 axes in .in for 1 arguments");
   CHECK(message_here<TypeError>([&] { vmap(twice, {.in = {none}})(ones({2})); }) ==
         "HERE: vmap: no argument is mapped; give .size");
+  CHECK(message_here<ShapeError>([&] { vmap(twice, {.in = {none}, .size = -2})(ones({2})); }) ==
+        "HERE: vmap: .size must lie in [0, 36028797018963967], not -2");
   CHECK(message_here<TypeError>([&] { vmap(pair, {.out = {0, 0, 0}})(ones({2})); }) ==
         "HERE: vmap: 3 axes in .out for 2 results");
   CHECK(message_here<ShapeError>([&] { vmap(twice, {.out = {1}})(ones({2})); }) ==

@@ -43,6 +43,7 @@ bool same_eqn(const Eqn& e, Op op, const Values& operands, const void* attrs, co
 absl::StatusOr<Values> Builder::try_emit(Op op, Values operands, std::shared_ptr<const void> attrs,
                                          std::vector<FunctionRef> regions) {
   if (!attrs && op->attrs.make) attrs = op->attrs.make();
+  if (regions.empty() && !op->varying) lift(operands);
   const std::size_t hash = hash_eqn(op, operands, attrs.get(), regions);
   auto& same_hash = numbered_[hash];
   for (const Eqn* e : same_hash)
@@ -52,6 +53,14 @@ absl::StatusOr<Values> Builder::try_emit(Op op, Values operands, std::shared_ptr
   absl::StatusOr<std::vector<Type>> types = infer(e);
   if (!types.ok()) return types.status();
   return append(std::move(e), *types, &same_hash);
+}
+
+// Where operands differ along manual axes, all of them do: the cast is an equation, whose transpose is the sum.
+void Builder::lift(Values& operands) {
+  const Axes all = varying_of(operands);
+  if (all.empty()) return;
+  for (Value& v : operands)
+    if (v.type().varying() != all) v = emit(ops::pvary, {v}, ops::Pvary{.axes = without(all, v.type().varying())});
 }
 
 absl::StatusOr<Values> Builder::try_emit_typed(Op op, Values operands, std::shared_ptr<const void> attrs,

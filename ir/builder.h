@@ -63,6 +63,7 @@ class Builder {
   FunctionRef finish(Values results);
 
  private:
+  void lift(Values& operands);
   Values append(Eqn e, const std::vector<Type>& types, absl::InlinedVector<const Eqn*, 1>* same_hash);
 
   std::string name_;

@@ -63,7 +63,7 @@ class Splitter {
     Values results;
     for (const Value r : f.results()) results.push_back(joined(parts[r]));
     const FunctionRef out = b.finish(std::move(results));
-    return f.mesh().empty() ? out : out->on_mesh(f.mesh());
+    return f.mesh() ? out->on_mesh(f.mesh()) : out;
   }
 
  private:

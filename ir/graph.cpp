@@ -98,9 +98,9 @@ FunctionRef Function::with_params(std::span<const int> order) const {
 
 FunctionRef Function::with_results(Values results) const { return make(arena_, name_, params_, std::move(results)); }
 
-FunctionRef Function::on_mesh(std::string mesh) const {
+FunctionRef Function::on_mesh(Mesh mesh) const {
   auto f = std::make_shared<Function>(*this);
-  f->mesh_ = std::move(mesh);
+  f->mesh_ = mesh;
   return f;
 }
 

@@ -13,6 +13,7 @@
 
 #include "ir/attrs.h"
 #include "ir/check.h"
+#include "ir/mesh.h"
 #include "ir/type.h"
 #include "sheaf/source.h"
 
@@ -111,7 +112,7 @@ struct Arena {
 class Function {
  public:
   const std::string& name() const { return name_; }
-  const std::string& mesh() const { return mesh_; }  // the mesh it is laid out on, or empty
+  Mesh mesh() const { return mesh_; }  // that its values are laid out on, or none
   const Values& params() const { return params_; }
   const std::vector<const Eqn*>& eqns() const { return eqns_; }  // operand-first post-order from the results
   const Values& results() const { return results_; }
@@ -126,13 +127,14 @@ class Function {
   /// The same equations, with a subset or reordering of the results; unneeded equations go.
   FunctionRef with_results(Values results) const;
   FunctionRef renamed(std::string name) const;
-  FunctionRef on_mesh(std::string mesh) const;
+  FunctionRef on_mesh(Mesh mesh) const;
 
  private:
   friend class Builder;
   static FunctionRef make(std::shared_ptr<Arena> arena, std::string name, Values params, Values results);
 
-  std::string name_, mesh_;
+  std::string name_;
+  Mesh mesh_;
   std::shared_ptr<Arena> arena_;
   Values params_;
   std::vector<const Eqn*> eqns_;
@@ -154,11 +156,11 @@ class ValueTable {
 
 /// Functions that belong together in one text: `call` names its callee. The first is the entry.
 struct Module {
-  struct MeshDef {
+  struct NamedMesh {
     std::string name;
-    std::vector<std::pair<std::string, std::int64_t>> axes;
+    Mesh mesh;
   };
-  std::vector<MeshDef> meshes;
+  std::vector<NamedMesh> meshes;  // printing adds those of the functions that are not there
   std::vector<FunctionRef> functions;
 };
 

@@ -142,6 +142,19 @@ struct Library {
   bool lower = true, transposed = false, unit_diagonal = false;  // of triangular_solve
 };
 
+/// What the devices of a mesh do together: a step of the plan that all of them come to. Operands and results as in the
+/// op of that name; `axes` are those of the function's mesh. axis_index: the coordinate that the axes span.
+struct Collective {
+  enum class Kind : std::uint8_t { all_reduce, all_gather, reduce_scatter, all_to_all, ppermute, axis_index };
+  Kind kind = Kind::all_reduce;
+  Axes axes = {};
+  ReduceKind reduce = ReduceKind::sum;
+  bool tiled = false;
+  int dim = 0;  // of all_gather, reduce_scatter
+  int split = 0, concat = 0;  // of all_to_all
+  std::vector<std::int64_t> sources = {}, targets = {};  // of ppermute: positions in the group
+};
+
 /// The operands themselves; no kernel may be shared across it.
 struct Barrier {};
 
@@ -157,6 +170,6 @@ using Lowering =
                  lowering::Concatenate, lowering::Iota, lowering::RandomBits, lowering::Gather, lowering::UpdateSlice,
                  lowering::Scatter, lowering::Reduce, lowering::ArgReduce, lowering::Recurrence, lowering::Contract,
                  lowering::Sort, lowering::Scan, lowering::While, lowering::Branch, lowering::Check, lowering::Callback,
-                 lowering::Library, lowering::Barrier, lowering::Region>;
+                 lowering::Library, lowering::Collective, lowering::Barrier, lowering::Region>;
 
 }  // namespace sheaf::ir

@@ -50,7 +50,28 @@ absl::StatusOr<std::vector<Type>> infer_by_factors(const Eqn& e) {
   return types;
 }
 
+bool op_sets_varying(const Eqn& e) { return e.op->varying || e.regions.empty(); }
+
 }  // namespace
+
+Axes varying_of(const Values& operands) {
+  Axes all;
+  for (const Value v : operands) all = joined(all, v.type().varying());
+  return all;
+}
+
+Axes joined(Axes a, const Axes& b) {
+  if (a == b || b.empty()) return a;
+  a.insert(a.end(), b.begin(), b.end());
+  std::sort(a.begin(), a.end());
+  a.erase(std::unique(a.begin(), a.end()), a.end());
+  return a;
+}
+
+Axes without(Axes a, const Axes& b) {
+  std::erase_if(a, [&](const std::string& axis) { return std::find(b.begin(), b.end(), axis) != b.end(); });
+  return a;
+}
 
 bool contains(Dtypes set, DType t) {
   switch (set) {
@@ -86,6 +107,10 @@ absl::StatusOr<std::vector<Type>> infer(const Eqn& e) {
   if (absl::Status s = check_operands(e); !s.ok()) return s;
   absl::StatusOr<std::vector<Type>> types = e.op->infer ? e.op->infer(e) : infer_by_factors(e);
   if (!types.ok()) return types;
+  if (op_sets_varying(e)) {
+    const Axes varying = e.op->varying ? e.op->varying(e) : varying_of(e.operands);
+    for (Type& t : *types) t = t.with_varying(varying);
+  }
   for (Type t : *types)
     if (t.num_elements() >= kMaxElements)
       return absl::InvalidArgumentError(fmt::format("a result {} has too many elements", to_string(t)));

@@ -111,10 +111,13 @@ struct OpDef {
   std::vector<Batched> (*batch)(Builder& b, const Eqn& e, std::span<const Batched> operands,
                                 std::int64_t size) = nullptr;
 
-  // Collectives: the named axis they go over, and the op where that axis is being vectorised.
-  std::string_view (*axis)(const Eqn&) = nullptr;
-  std::vector<Batched> (*over)(Builder& b, const Eqn& e, std::span<const Batched> operands,
+  // Collectives: the named axes they go over, and the op where one of those is being vectorised.
+  const Axes& (*axes)(const Eqn&) = nullptr;
+  std::vector<Batched> (*over)(Builder& b, const Eqn& e, const std::string& axis, std::span<const Batched> operands,
                                std::int64_t size) = nullptr;
+  // The manual axes along which the results differ (sorted). Null: those of all operands together, or of the regions'
+  // results; a Builder lifts the operands of an op without regions to what they have together.
+  Axes (*varying)(const Eqn&) = nullptr;
 
   // Partitioning of absolute factors and custom combines (the sharding passes).
   Values (*localize)(Builder& b, const Eqn& local, std::span<const Value> offsets) = nullptr;
@@ -139,6 +142,11 @@ std::span<const Op> all_ops();
 Cost cost_of(const Eqn& e);
 /// The value of a `constant`.
 Literal literal_of(const Eqn& e);
+/// Sets of axes, sorted by name.
+Axes joined(Axes a, const Axes& b);
+Axes without(Axes a, const Axes& b);
+/// The manual axes along which any of these differs.
+Axes varying_of(const Values& operands);
 /// What `e` is linear in, by its attributes.
 Linear linear_of(const Eqn& e);
 

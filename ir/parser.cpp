@@ -45,7 +45,7 @@ class Parser {
     find_functions();
     while (!at_end()) {
       if (peek("mesh")) {
-        m.meshes.push_back(mesh());
+        meshes_.push_back(mesh());
         continue;
       }
       if (!accept("func")) fail("expected 'func' or 'mesh'");
@@ -54,6 +54,7 @@ class Parser {
       m.functions.push_back(function(name));
       pos_ = functions_.at(name).end;
     }
+    m.meshes = std::move(meshes_);
     return m;
   }
 
@@ -158,20 +159,30 @@ class Parser {
     }
   }
 
-  Module::MeshDef mesh() {
+  Module::NamedMesh mesh() {
     eat("mesh");
     eat("@");
-    Module::MeshDef m{.name = word("a mesh name"), .axes = {}};
+    const std::size_t at = pos_;
+    std::string name = word("a mesh name");
     eat("=");
     eat("[");
+    std::vector<MeshAxis> axes;
     while (!peek("]")) {
       std::string axis = word("an axis name");
       eat("=");
-      m.axes.emplace_back(std::move(axis), integer());
+      axes.push_back({std::move(axis), integer()});
       if (!accept(",")) break;
     }
     eat("]");
-    return m;
+    const absl::StatusOr<Mesh> mesh = Mesh::make(std::move(axes));
+    if (!mesh.ok()) fail(fmt::format("@{}: {}", name, std::string(mesh.status().message())), at);
+    return {.name = std::move(name), .mesh = *mesh};
+  }
+
+  Mesh mesh_named(const std::string& name) {
+    for (const Module::NamedMesh& m : meshes_)
+      if (m.name == name) return m.mesh;
+    fail(fmt::format("no mesh named @{}", name), pos_ - 1);
   }
 
   FunctionRef function(const std::string& name) {
@@ -190,10 +201,10 @@ class Parser {
     else do
         types.push_back(type());
       while (accept(","));
-    std::string on;
+    Mesh on;
     if (accept("on")) {
       eat("@");
-      on = word("a mesh name");
+      on = mesh_named(word("a mesh name"));
     }
     const std::size_t at = pos_;
     Values results = block(b, scope);
@@ -203,7 +214,7 @@ class Parser {
       if (results[j].type() != types[j])
         fail(fmt::format("@{} returns {}, not {}", name, to_string(results[j].type()), to_string(types[j])), at);
     FunctionRef f = b.finish(std::move(results));
-    if (!on.empty()) f = f->on_mesh(on);
+    if (on) f = f->on_mesh(on);
     Named& named = functions_.at(name);  // nested calls may have rehashed
     named.function = f;
     named.open = false;
@@ -381,10 +392,19 @@ class Parser {
     return v;
   }
 
+  std::string axis() {
+    std::string name = word("an axis name");
+    if (!accept(":")) return name;
+    eat("(");
+    const std::int64_t before = integer();
+    eat(")");
+    return fmt::format("{}:({}){}", name, before, integer());
+  }
+
   Axes axes() {
-    if (!accept("(")) return {word("an axis name")};
+    if (!accept("(")) return {axis()};
     Axes axes;
-    do axes.push_back(word("an axis name"));
+    do axes.push_back(axis());
     while (accept(","));
     eat(")");
     return axes;
@@ -422,6 +442,7 @@ class Parser {
   std::vector<Token> tokens_;
   std::size_t pos_ = 0;
   absl::flat_hash_map<std::string, Named> functions_;
+  std::vector<Module::NamedMesh> meshes_;
 };
 
 template <class F>

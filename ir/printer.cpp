@@ -71,12 +71,10 @@ class Printer {
   }
 
   std::string module(const Module& m) {
-    for (const Module::MeshDef& mesh : m.meshes) {
-      text_ += "mesh @" + mesh.name + " = [";
-      for (std::size_t i = 0; i < mesh.axes.size(); ++i)
-        text_ += fmt::format("{}{}={}", i ? ", " : "", mesh.axes[i].first, mesh.axes[i].second);
-      text_ += "]\n";
-    }
+    for (const Module::NamedMesh& named : m.meshes) mesh(named.name, named.mesh);
+    for (const FunctionRef& f : m.functions)
+      if (f->mesh() && !meshes_.contains(f->mesh()))
+        mesh(meshes_.empty() ? "mesh" : fmt::format("mesh_{}", meshes_.size()), f->mesh());
     for (const FunctionRef& f : m.functions) add(f);
     for (std::size_t i = 0; i < queue_.size(); ++i) {  // grows as callees are met
       const FunctionRef f = queue_[i];
@@ -105,6 +103,11 @@ class Printer {
       of[v] = "%" + unique;
     }
   };
+
+  void mesh(std::string name, Mesh mesh) {
+    text_ += fmt::format("mesh @{} = [{}]\n", name, to_string(mesh));
+    meshes_.try_emplace(mesh, std::move(name));
+  }
 
   static std::string clean(const std::string& name) {
     std::string s;
@@ -138,7 +141,7 @@ class Printer {
     text_ += "func @" + name + params(f, names) + " -> ";
     for (std::size_t i = 0; i < f.results().size(); ++i) text_ += (i ? ", " : "") + to_string(f.results()[i].type());
     if (f.results().empty()) text_ += "()";
-    if (!f.mesh().empty()) text_ += " on @" + f.mesh();
+    if (f.mesh()) text_ += " on @" + meshes_.at(f.mesh());
     text_ += " {\n";
     body(f, names, "");
     text_ += "\n";
@@ -177,6 +180,7 @@ class Printer {
   absl::flat_hash_map<const Function*, std::string> named_;
   absl::flat_hash_set<std::string> used_names_;
   std::vector<FunctionRef> queue_;
+  absl::flat_hash_map<Mesh, std::string> meshes_;
 };
 
 }  // namespace

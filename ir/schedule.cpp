@@ -142,7 +142,8 @@ Nest nest_of(const Eqn& e) {
   if (std::holds_alternative<lowering::Contract>(l)) return Nest::contract;
   const bool is_host = std::holds_alternative<lowering::Scan>(l) || std::holds_alternative<lowering::While>(l) ||
                        std::holds_alternative<lowering::Branch>(l) || std::holds_alternative<lowering::Check>(l) ||
-                       std::holds_alternative<lowering::Callback>(l) || std::holds_alternative<lowering::Library>(l);
+                       std::holds_alternative<lowering::Callback>(l) || std::holds_alternative<lowering::Library>(l) ||
+                       std::holds_alternative<lowering::Collective>(l);
   return is_host ? Nest::host : Nest::none;
 }
 

@@ -72,7 +72,18 @@ Type Type::with_dtype(DType dtype) const {
 }
 
 Type Type::with_dims(Shape dims) const {
-  return Type(TypeData{.dtype = dtype(), .dims = std::move(dims), .space = data_->space});
+  return Type(TypeData{.dtype = dtype(),
+                       .dims = std::move(dims),
+                       .varying = data_->varying,
+                       .reduced = data_->reduced,
+                       .space = data_->space});
+}
+
+Type Type::with_varying(Axes axes) const {
+  if (axes == data_->varying) return *this;
+  TypeData data = *data_;
+  data.varying = std::move(axes);
+  return Type(std::move(data));
 }
 
 Type parts_type(Type type) {

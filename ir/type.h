@@ -23,7 +23,7 @@ struct TypeData {
   std::vector<Axes> dim_axes = {};  // per dim, or empty when no dim is split
   Axes unreduced = {};            // axes over which the value is a partial result ...
   ReduceKind unreduced_kind = ReduceKind::sum;  // ... of this reduction (sum, max or min)
-  Axes varying = {};              // V: manual axes along which the value differs
+  Axes varying = {};              // V: manual axes along which the value differs, sorted by name
   Axes reduced = {};              // R: manual axes whose cotangent is unreduced
   MemorySpace space = MemorySpace::device;
   bool operator==(const TypeData&) const = default;
@@ -44,9 +44,11 @@ class Type {
   const TypeData& data() const { return *data_; }
 
   Type with_dtype(DType dtype) const;
-  Type with_dims(Shape dims) const;  // keeps dtype and space; drops sharding, whose dims these were
+  Type with_dims(Shape dims) const;  // drops sharding, whose dims these were
+  Type with_varying(Axes axes) const;  // sorted by name
 
   explicit operator bool() const { return data_ != nullptr; }
+  const Axes& varying() const { return data_->varying; }
   bool operator==(const Type& other) const { return data_ == other.data_; }
   template <typename H>
   friend H AbslHashValue(H h, const Type& t) {

@@ -25,8 +25,10 @@ constexpr int kNone = -1;
 Type with_dim(Type t, int at, std::int64_t size) {
   Shape dims = t.dims();
   dims.insert(dims.begin() + at, size);
-  return Type(t.dtype(), std::move(dims));
+  return t.with_dims(std::move(dims));
 }
+
+bool has(const Axes& axes, std::string_view axis) { return std::find(axes.begin(), axes.end(), axis) != axes.end(); }
 
 // Where each operand's and result's fresh dim shall be; kNone: it does not carry one.
 struct Placement {
@@ -216,9 +218,9 @@ class BatchWalk {
     }
     b_.at(e, any ? "batch" : "");
     std::vector<Batched> out;
-    if (e.op->axis && !axis_.name.empty() && e.op->axis(e) == axis_.name) {
+    if (e.op->axes && !axis_.name.empty() && has(e.op->axes(e), axis_.name)) {
       b_.at(e, "batch");
-      out = e.op->over(b_, e, in, size_);
+      out = e.op->over(b_, e, axis_.name, in, size_);
     } else if (!any && !collects(e)) {
       for (Value v : b_.clone(e, values(in))) out.push_back({v, kNone});
     } else if (const RegionRules* regions = region_rules(e.op)) {
@@ -251,7 +253,7 @@ class BatchWalk {
     for (const Value v : e.outs()) {
       Shape dims = v.dims();
       dims.insert(dims.begin(), 0);
-      out.push_back({b_.zeros(Type(v.dtype(), std::move(dims))), 0});
+      out.push_back({b_.zeros(v.type().with_dims(std::move(dims))), 0});
     }
     return out;
   }
@@ -296,14 +298,25 @@ class BatchWalk {
 
 }  // namespace
 
-bool goes_over(const Function& f, std::string_view axis) {
+namespace {
+
+bool goes_over(const Function& f, std::string_view axis, Axes bound) {
   for (const Eqn* e : f.eqns()) {
-    if (e->op->axis && (axis.empty() || e->op->axis(*e) == axis)) return true;
+    if (e->op->axes)
+      for (const std::string& a : e->op->axes(*e))
+        if (axis.empty() ? !has(bound, a) : a == axis) return true;
+    Axes inner = bound;
+    if (e->op == &ops::shard_map) inner = joined(inner, e->attrs<ops::ShardMap>().manual);
+    if (!axis.empty() && has(inner, axis)) continue;
     for (const FunctionRef& r : e->regions)
-      if (goes_over(*r, axis)) return true;
+      if (goes_over(*r, axis, inner)) return true;
   }
   return false;
 }
+
+}  // namespace
+
+bool goes_over(const Function& f, std::string_view axis) { return goes_over(f, axis, Axes{}); }
 
 Batch batch(const FunctionRef& f, const std::vector<int>& in_dims, const MappedAxis& axis) {
   return memoized(&Memo::batch, {f, in_dims, axis.size, axis.name}, [&] { return BatchWalk(f, in_dims, axis).run(); });

@@ -24,7 +24,7 @@ FunctionRef remade(const Function& f, Step step) {
   Builder b(f.name());
   const Values params = clone_params(b, f, Mask(f.params().size(), true));
   const FunctionRef out = b.finish(emit_each(b, f, params, step));
-  return f.mesh().empty() ? out : out->on_mesh(f.mesh());
+  return f.mesh() ? out->on_mesh(f.mesh()) : out;
 }
 
 Values inline_into(Builder& b, const Function& f, const Values& args) {

@@ -46,7 +46,7 @@ Kind kind_of(const Lowering& l) {
         else if constexpr (std::is_same_v<L, Reduce>) return Kind::reduce;
         else if constexpr (std::is_same_v<L, Scan> || std::is_same_v<L, While> || std::is_same_v<L, Branch> ||
                            std::is_same_v<L, Barrier> || std::is_same_v<L, Check> || std::is_same_v<L, Callback> ||
-                           std::is_same_v<L, Library>)
+                           std::is_same_v<L, Library> || std::is_same_v<L, Collective>)
           return Kind::host;
         else return Kind::hero;
       },

@@ -26,8 +26,7 @@ std::vector<NamedAxis>& axes() {
 template <class A>
 Array collective(std::string_view who, const ir::OpDef& op, Operand x, A attrs) {
   const Loc loc = UserLine::or_own(x.loc());
-  size_of_axis(attrs.axis, who, loc);
-  return apply1(who, RuleKey().add(attrs.axis), {x}, loc,
+  return apply1(who, RuleKey().add(attrs.axes[0]), {x}, loc,
                 [&](ir::Builder& b, const ir::Values& v) -> ir::Values { return {emit1(b, op, {v[0]}, attrs)}; });
 }
 
@@ -36,7 +35,7 @@ Array reduced(std::string_view who, Operand x, const std::string& axis, ir::Redu
   if (size_of_axis(axis, who, loc) == 0 && kind != ir::ReduceKind::sum)
     throw ShapeError(
         loc, fmt::format("{}: axis \"{}\" has no examples, of which none is the largest or smallest", who, axis));
-  return collective(who, ir::ops::all_reduce, x, ir::ops::AllReduce{.axis = axis, .kind = kind});
+  return collective(who, ir::ops::all_reduce, x, ir::ops::AllReduce{.axes = {axis}, .kind = kind});
 }
 
 }  // namespace
@@ -76,13 +75,13 @@ Array all_gather(Operand x, const std::string& axis, int dim) {
   if (dim < -rank || dim >= rank)
     throw ShapeError(loc, fmt::format("all_gather: dim {} is out of range for a result of rank {}", dim, rank));
   return collective("all_gather", ir::ops::all_gather, x,
-                    ir::ops::AllGather{.axis = axis, .size = size, .dim = dim < 0 ? dim + rank : dim});
+                    ir::ops::AllGather{.axes = {axis}, .size = size, .dim = dim < 0 ? dim + rank : dim});
 }
 
 Array ppermute(Operand x, const std::string& axis, const std::vector<std::pair<std::int64_t, std::int64_t>>& pairs) {
   const Loc loc = UserLine::or_own(x.loc());
   const std::int64_t size = size_of_axis(axis, "ppermute", loc);
-  ir::ops::Ppermute attrs{.axis = axis};
+  ir::ops::Ppermute attrs{.axes = {axis}};
   for (const auto& [from, to] : pairs) {
     if (from < 0 || from >= size || to < 0 || to >= size)
       throw ShapeError(loc, fmt::format("ppermute: the pair ({}, {}) is out of range for axis \"{}\" of size {}", from,
@@ -107,14 +106,14 @@ Array all_to_all(Operand x, const std::string& axis, int split, int concat) {
                                       describe({&named, 1})));
   }
   return collective("all_to_all", ir::ops::all_to_all, x,
-                    ir::ops::AllToAll{.axis = axis, .split = split, .concat = concat});
+                    ir::ops::AllToAll{.axes = {axis}, .size = size, .split = split, .concat = concat});
 }
 
 Array axis_index(const std::string& axis, Loc own) {
   const Loc loc = UserLine::or_own(own);
   size_of_axis(axis, "axis_index", loc);
   return apply1("axis_index", RuleKey().add(axis), {}, loc, [&](ir::Builder& b, const ir::Values&) -> ir::Values {
-    return {emit1(b, ir::ops::axis_index, {}, ir::ops::AxisIndex{.axis = axis})};
+    return {emit1(b, ir::ops::axis_index, {}, ir::ops::AxisIndex{.axes = {axis}})};
   });
 }
 

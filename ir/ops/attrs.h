@@ -220,27 +220,61 @@ struct RandomBits {
   DType dtype = DType::u32;
 };
 
+// Collectives: `axes` are named axes, major to minor, `size` the product of their sizes. `tiled`: blocks of a dim, not
+// a dim of their own, are exchanged.
 struct AllReduce {
-  std::string axis = {};
+  Axes axes = {};
   ReduceKind kind = ReduceKind::sum;
 };
+/// `invariant`: the result counts as the same on all, and its cotangent too. `backward`: of a derivative; such a gather
+/// is never the same as one of the forward pass, so that what was gathered need not be kept until then.
 struct AllGather {
-  std::string axis = {};
+  Axes axes = {};
   std::int64_t size = 0;
   std::int64_t dim = 0;
+  bool tiled = false;
+  bool invariant = false;
+  bool backward = false;
+};
+struct ReduceScatter {
+  Axes axes = {};
+  std::int64_t size = 0;
+  std::int64_t dim = 0;
+  bool tiled = false;
+  ReduceKind kind = ReduceKind::sum;
 };
 struct Ppermute {
-  std::string axis = {};
+  Axes axes = {};
   std::vector<std::int64_t> sources = {};
   std::vector<std::int64_t> targets = {};
 };
 struct AllToAll {
-  std::string axis = {};
+  Axes axes = {};
+  std::int64_t size = 0;
   std::int64_t split = 0;
   std::int64_t concat = 0;
+  bool tiled = false;
 };
+/// `manual`: the axes are a mesh's, of a shard_map around.
 struct AxisIndex {
-  std::string axis = {};
+  Axes axes = {};
+  bool manual = false;
+};
+struct Pvary {
+  Axes axes = {};
+};
+
+/// Specs are texts of ir/sharding.h, one per operand and result; `manual` are the mesh axes its body is written for.
+struct ShardMap {
+  std::string mesh = {};
+  std::vector<std::string> in = {};
+  std::vector<std::string> out = {};
+  Axes manual = {};
+  bool unchecked = false;
+};
+struct WithSharding {
+  std::string mesh = {};
+  std::string spec = {};
 };
 
 struct Check {

@@ -1,6 +1,10 @@
-// Collectives over a named axis, as a program of one example sees it: sums over all examples, values of others, its own
-// index. When the axis is vectorised it becomes a dim, and each is plain array work over that dim (`over`).
+// Collectives over named axes. An axis is one that is being vectorised, and then it becomes a dim and each op plain
+// array work over that dim (`over`); or an axis of a mesh, inside a shard_map. What differs along a mesh axis says so
+// in its type, {V@axis}, and transposition relies on it: a sum takes the axis away, a cast (pvary) adds it, and each is
+// the other's transpose.
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "ir/op.h"
 #include "ir/ops/attrs.h"
@@ -9,16 +13,32 @@
 namespace sheaf::ir::ops {
 namespace {
 
+using lowering::Collective;
+
 template <class A>
-std::string_view axis_of(const Eqn& e) {
-  return e.attrs<A>().axis;
+const Axes& axes_of(const Eqn& e) {
+  return e.attrs<A>().axes;
+}
+
+Axes sorted(Axes axes) {
+  std::sort(axes.begin(), axes.end());
+  return axes;
+}
+
+/// Whether the axes are a mesh's, seen from a value that differs along them.
+bool is_manual(Value x, const Axes& axes) {
+  const Axes& v = x.type().varying();
+  return !axes.empty() && std::find(v.begin(), v.end(), axes[0]) != v.end();
+}
+
+template <class A>
+Axes varying_without(const Eqn& e) {
+  return without(varying_of(e.operands), sorted(e.attrs<A>().axes));
 }
 
 void eval_nowhere(const Eqn& e, std::span<const Literal>, std::span<Literal>) {
   SHEAF_CHECK(false, std::string(e.op->name) + " over an axis that nothing maps");
 }
-
-Lowering lower_nowhere(const Eqn&) { return lowering::Region{}; }
 
 Value insert_dim(Value x, int at, std::int64_t size) {
   Shape dims = x.dims();
@@ -36,74 +56,160 @@ Value move_dim(Value x, std::int64_t from, std::int64_t to) {
   return permute(x, perm);
 }
 
+/// Dim `at` as n blocks: [n, size / n] in its place.
+Value split_dim(Value x, std::int64_t at, std::int64_t n) {
+  Shape dims = x.dims();
+  dims.insert(dims.begin() + at, n);
+  dims[at + 1] /= n;
+  return reshape_to(x, dims);
+}
+/// Dims `at` and `at` + 1 as one.
+Value merge_dims(Value x, std::int64_t at) {
+  Shape dims = x.dims();
+  dims[at] *= dims[at + 1];
+  dims.erase(dims.begin() + at + 1);
+  return reshape_to(x, dims);
+}
+
 /// The examples' values along dim 0, copies of one if they share it.
 Value in_front(const Batched& x, std::int64_t size) {
   return x.dim < 0 ? insert_dim(x.value, 0, size) : move_dim(x.value, x.dim, 0);
 }
 
-// all_reduce
-
-absl::StatusOr<std::vector<DType>> all_reduce_dtypes(const Eqn& e) {
-  const ReduceKind kind = e.attrs<AllReduce>().kind;
-  const bool is_logical = kind == ReduceKind::and_ || kind == ReduceKind::or_;
-  const Dtypes set = is_logical ? Dtypes::boolean : kind == ReduceKind::sum ? Dtypes::numeric : Dtypes::real;
-  if (!contains(set, e.in(0).dtype()))
-    return absl::InvalidArgumentError(fmt::format("takes {}, not {}", name(set), to_string(e.in(0).type())));
-  return std::vector<DType>{e.in(0).dtype()};
+/// The operand of a collective, its batch dim in front, and the collective one dim further back.
+template <class A>
+std::vector<Batched> batched_in_front(Builder& b, const Eqn& e, std::span<const Batched> in, std::int64_t size,
+                                      std::initializer_list<std::int64_t A::*> dims) {
+  A a = e.attrs<A>();
+  for (std::int64_t A::* d : dims) ++(a.*d);
+  return {{b.emit_all(e.op, {in_front(in[0], size)}, std::make_shared<const A>(std::move(a)))[0], 0}};
 }
 
-Value emit_reduce(Value x, const AllReduce& a, ReduceKind kind) {
-  return x.builder().emit(all_reduce, {x}, AllReduce{.axis = a.axis, .kind = kind});
+/// One operand, of which dim `dim` is something else in the result: `in` and `out` are its sizes, -1 where the dim is
+/// not there.
+absl::StatusOr<Factors> with_dim_replaced(Value x, std::int64_t at, std::int64_t in, std::int64_t to,
+                                          std::int64_t out) {
+  Factors f;
+  f.in.emplace_back();
+  f.out.emplace_back();
+  for (int d = 0; d < x.rank(); ++d) {
+    const bool is_touched = d == at && in >= 0;
+    f.in[0].push_back({f.add(x.dims()[d], is_touched ? FactorClass::N : FactorClass::P)});
+    if (!is_touched) f.out[0].push_back(f.in[0].back());
+  }
+  if (out >= 0) f.out[0].insert(f.out[0].begin() + to, {f.add(out, FactorClass::N)});
+  return f;
+}
+
+absl::Status not_fitting(std::string_view what) {
+  return absl::InvalidArgumentError(fmt::format("{} do not fit the operand", what));
+}
+
+// all_reduce
+
+absl::StatusOr<std::vector<DType>> reducible(Value x, ReduceKind kind) {
+  const bool is_logical = kind == ReduceKind::and_ || kind == ReduceKind::or_;
+  const Dtypes set = is_logical ? Dtypes::boolean : kind == ReduceKind::sum ? Dtypes::numeric : Dtypes::real;
+  if (!contains(set, x.dtype()))
+    return absl::InvalidArgumentError(fmt::format("takes {}, not {}", name(set), to_string(x.type())));
+  return std::vector<DType>{x.dtype()};
+}
+
+Value emit_reduce(Value x, const Axes& axes, ReduceKind kind) {
+  return x.builder().emit(all_reduce, {x}, AllReduce{.axes = axes, .kind = kind});
 }
 
 // An extreme shares its derivative among the examples that attain it, as reduce does.
 Values jvp_all_reduce(Builder& b, const Eqn& e, const Values& tangents) {
   const AllReduce& a = e.attrs<AllReduce>();
-  if (a.kind == ReduceKind::sum) return {emit_reduce(tangents[0], a, ReduceKind::sum)};
+  if (a.kind == ReduceKind::sum) return {emit_reduce(tangents[0], a.axes, ReduceKind::sum)};
   SHEAF_CHECK(a.kind == ReduceKind::max || a.kind == ReduceKind::min, "only sums and extremes of floats are offered");
   const Value attains = b.emit(eq, {e.in(0), e.out()});
   const Value ones = convert_to(attains, e.out().dtype());
-  return {emit_reduce(where_or_zero(attains, tangents[0]), a, ReduceKind::sum) / emit_reduce(ones, a, ReduceKind::sum)};
+  return {emit_reduce(where_or_zero(attains, tangents[0]), a.axes, ReduceKind::sum) /
+          emit_reduce(ones, a.axes, ReduceKind::sum)};
 }
 
-std::vector<Batched> over_all_reduce(Builder&, const Eqn& e, std::span<const Batched> in, std::int64_t size) {
-  return {{reduce_dims(in_front(in[0], size), e.attrs<AllReduce>().kind, {0}), -1}};
+// Over a mesh axis the result is one value, and so is its cotangent: nothing is to be added up.
+Values transpose_all_reduce(Builder& b, const Eqn& e, const Values&, const Values& cts) {
+  const AllReduce& a = e.attrs<AllReduce>();
+  if (is_manual(e.in(0), a.axes)) return {b.emit(pvary, {cts[0]}, Pvary{.axes = a.axes})};
+  return {emit_reduce(cts[0], a.axes, ReduceKind::sum)};
+}
+
+std::vector<Batched> over_all_reduce(Builder&, const Eqn& e, const std::string& axis, std::span<const Batched> in,
+                                     std::int64_t size) {
+  const AllReduce& a = e.attrs<AllReduce>();
+  const Value reduced = reduce_dims(in_front(in[0], size), a.kind, {0});
+  const Axes rest = without(a.axes, {axis});
+  return {{rest.empty() ? reduced : emit_reduce(reduced, rest, a.kind), -1}};
 }
 
 // all_gather
 
-absl::StatusOr<std::vector<Type>> infer_all_gather(const Eqn& e) {
+absl::StatusOr<Factors> factors_all_gather(const Eqn& e) {
   const AllGather& a = e.attrs<AllGather>();
-  if (e.num_in() != 1 || a.dim < 0 || a.dim > e.in(0).rank() || a.size < 0)
-    return absl::InvalidArgumentError(fmt::format("dim={} and size={} do not fit the operand", a.dim, a.size));
-  Shape dims = e.in(0).dims();
-  dims.insert(dims.begin() + a.dim, a.size);
-  return std::vector<Type>{Type(e.in(0).dtype(), std::move(dims))};
+  const int rank = e.in(0).rank();
+  if (a.dim < 0 || a.dim >= rank + !a.tiled || a.size < 0)
+    return not_fitting(fmt::format("dim={} and size={}", a.dim, a.size));
+  if (!a.tiled) return with_dim_replaced(e.in(0), -1, -1, a.dim, a.size);
+  const std::int64_t own = e.in(0).dims()[a.dim];
+  return with_dim_replaced(e.in(0), a.dim, own, a.dim, own * a.size);
 }
 
-// The sum of all examples' cotangents, of which each takes its own row.
+ReduceScatter scatter_of(const AllGather& a) {
+  return {.axes = a.axes, .size = a.size, .dim = a.dim, .tiled = a.tiled};
+}
+
+// What was gathered as one value has one cotangent, of which each takes its own part; else all cotangents are added up.
 Values transpose_all_gather(Builder& b, const Eqn& e, const Values&, const Values& cts) {
   const AllGather& a = e.attrs<AllGather>();
-  const Value sum = b.emit(all_reduce, {cts[0]}, AllReduce{.axis = a.axis});
-  const Value start =
-      reshape_to(b.emit_all(&axis_index, {}, std::make_shared<const AxisIndex>(AxisIndex{.axis = a.axis}))[0], {1});
-  const Value row = b.emit(dynamic_slice, {sum, start}, DynamicSlice{.dims = {a.dim}, .sizes = {1}, .index_dim = {0}});
-  return {reshape_to(row, e.in(0).dims())};
+  if (!a.invariant) return {b.emit(reduce_scatter, {cts[0]}, scatter_of(a))};
+  const std::int64_t rows = a.tiled ? e.in(0).dims()[a.dim] : 1;
+  const Value index =
+      b.emit_all(&axis_index, {}, std::make_shared<const AxisIndex>(AxisIndex{.axes = a.axes, .manual = true}))[0];
+  const Value start = reshape_to(index * static_cast<double>(rows), {1});
+  const Value own =
+      b.emit(dynamic_slice, {cts[0], start}, DynamicSlice{.dims = {a.dim}, .sizes = {rows}, .index_dim = {0}});
+  return {reshape_to(own, e.in(0).dims())};
 }
 
-std::vector<Batched> batch_all_gather(Builder& b, const Eqn& e, std::span<const Batched> in, std::int64_t size) {
-  AllGather a = e.attrs<AllGather>();
-  ++a.dim;
-  return {{b.emit(all_gather, {in_front(in[0], size)}, a), 0}};
+std::vector<Batched> over_all_gather(Builder&, const Eqn& e, const std::string&, std::span<const Batched> in,
+                                     std::int64_t size) {
+  const AllGather& a = e.attrs<AllGather>();
+  const Value all = move_dim(in_front(in[0], size), 0, a.dim);
+  return {{a.tiled ? merge_dims(all, a.dim) : all, -1}};
 }
 
-std::vector<Batched> over_all_gather(Builder&, const Eqn& e, std::span<const Batched> in, std::int64_t size) {
-  return {{move_dim(in_front(in[0], size), 0, e.attrs<AllGather>().dim), -1}};
+// reduce_scatter
+
+absl::StatusOr<Factors> factors_reduce_scatter(const Eqn& e) {
+  const ReduceScatter& a = e.attrs<ReduceScatter>();
+  const bool fits = a.dim >= 0 && a.dim < e.in(0).rank() && a.size >= 0;
+  const std::int64_t own = fits ? e.in(0).dims()[a.dim] : 0;
+  if (!fits || (a.tiled ? a.size == 0 || own % a.size != 0 : own != a.size))
+    return not_fitting(fmt::format("dim={} and size={}", a.dim, a.size));
+  return with_dim_replaced(e.in(0), a.dim, own, a.dim, a.tiled ? own / a.size : -1);
+}
+
+Values transpose_reduce_scatter(Builder& b, const Eqn& e, const Values&, const Values& cts) {
+  const ReduceScatter& a = e.attrs<ReduceScatter>();
+  return {b.emit(all_gather, {cts[0]},
+                 AllGather{.axes = a.axes, .size = a.size, .dim = a.dim, .tiled = a.tiled, .backward = true})};
+}
+
+std::vector<Batched> over_reduce_scatter(Builder&, const Eqn& e, const std::string&, std::span<const Batched> in,
+                                         std::int64_t size) {
+  const ReduceScatter& a = e.attrs<ReduceScatter>();
+  const Value sum = reduce_dims(in_front(in[0], size), a.kind, {0});
+  if (!a.tiled) return {{sum, static_cast<int>(a.dim)}};
+  return {{split_dim(sum, a.dim, size), static_cast<int>(a.dim)}};
 }
 
 // ppermute
 
-std::vector<Batched> over_ppermute(Builder& b, const Eqn& e, std::span<const Batched> in, std::int64_t size) {
+std::vector<Batched> over_ppermute(Builder& b, const Eqn& e, const std::string&, std::span<const Batched> in,
+                                   std::int64_t size) {
   const Ppermute& a = e.attrs<Ppermute>();
   const Value all = in_front(in[0], size);
   if (size == 0) return {{all, 0}};
@@ -119,32 +225,47 @@ std::vector<Batched> over_ppermute(Builder& b, const Eqn& e, std::span<const Bat
 
 // all_to_all
 
-absl::StatusOr<std::vector<Type>> infer_all_to_all(const Eqn& e) {
+absl::StatusOr<Factors> factors_all_to_all(const Eqn& e) {
   const AllToAll& a = e.attrs<AllToAll>();
-  if (e.num_in() != 1 || a.split < 0 || a.split >= e.in(0).rank() || a.concat < 0 || a.concat >= e.in(0).rank())
-    return absl::InvalidArgumentError(fmt::format("split={} and concat={} do not fit the operand", a.split, a.concat));
-  Shape dims = e.in(0).dims();
-  const std::int64_t size = dims[a.split];
-  dims.erase(dims.begin() + a.split);
-  dims.insert(dims.begin() + a.concat, size);
-  return std::vector<Type>{Type(e.in(0).dtype(), std::move(dims))};
+  const int rank = e.in(0).rank();
+  const bool fits = a.split >= 0 && a.split < rank && a.concat >= 0 && a.concat < rank && a.size >= 0;
+  const Shape& dims = e.in(0).dims();
+  if (!fits || (a.tiled ? a.size == 0 || dims[a.split] % a.size != 0 : dims[a.split] != a.size))
+    return not_fitting(fmt::format("split={}, concat={} and size={}", a.split, a.concat, a.size));
+  if (!a.tiled) return with_dim_replaced(e.in(0), a.split, a.size, a.concat, a.size);
+  Factors f;
+  f.in.emplace_back();
+  f.out.emplace_back();
+  for (int d = 0; d < rank; ++d) {
+    const bool is_touched = d == a.split || d == a.concat;
+    f.in[0].push_back({f.add(dims[d], is_touched ? FactorClass::N : FactorClass::P)});
+    std::int64_t size = dims[d];
+    if (d == a.split) size /= a.size;
+    if (d == a.concat) size *= a.size;
+    f.out[0].push_back(is_touched ? FactorList{f.add(size, FactorClass::N)} : f.in[0].back());
+  }
+  return f;
 }
 
-std::vector<Batched> batch_all_to_all(Builder& b, const Eqn& e, std::span<const Batched> in, std::int64_t size) {
+Values transpose_all_to_all(Builder& b, const Eqn& e, const Values&, const Values& cts) {
   AllToAll a = e.attrs<AllToAll>();
-  ++a.split;
-  ++a.concat;
-  return {{b.emit(all_to_all, {in_front(in[0], size)}, a), 0}};
+  std::swap(a.split, a.concat);
+  return {b.emit(all_to_all, {cts[0]}, a)};
 }
 
 // The dim along which an example holds something for each of the others, and the dim of the examples, change places.
-std::vector<Batched> over_all_to_all(Builder&, const Eqn& e, std::span<const Batched> in, std::int64_t size) {
+std::vector<Batched> over_all_to_all(Builder&, const Eqn& e, const std::string&, std::span<const Batched> in,
+                                     std::int64_t size) {
   const AllToAll& a = e.attrs<AllToAll>();
-  const Value from_each = move_dim(in_front(in[0], size), a.split + 1, 0);  // [to, from, rest]
-  return {{move_dim(from_each, 1, a.concat + 1), 0}};
+  Value all = in_front(in[0], size);
+  if (a.tiled) all = split_dim(all, a.split + 1, size);
+  const Value from_each = move_dim(all, a.split + 1, 0);  // [to, from, rest]
+  const Value placed = move_dim(from_each, 1, a.concat + 1);
+  return {{a.tiled ? merge_dims(placed, a.concat + 1) : placed, 0}};
 }
 
-std::vector<Batched> over_axis_index(Builder& b, const Eqn&, std::span<const Batched>, std::int64_t size) {
+std::vector<Batched> over_axis_index(Builder& b, const Eqn&, const std::string&, std::span<const Batched>,
+                                     std::int64_t size) {
   return {{b.emit(iota, {}, Iota{.shape = {size}, .dim = {0}, .dtype = DType::i32}), 0}};
 }
 
@@ -154,35 +275,76 @@ absl::StatusOr<Factors> pointwise(const Eqn& e) { return Factors::pointwise(e.in
 
 constinit const OpDef all_reduce = {
     .name = "all_reduce",
-    .doc = "The sum (max, min, and, or) over all examples along the named axis; the same for each.",
+    .doc = "The sum (max, min, and, or) over all examples along the named axes; the same for each.",
     .arity = 1,
     .attrs = attrs_of<AllReduce>(),
     .factors = pointwise,
-    .dtypes = all_reduce_dtypes,
+    .dtypes = [](const Eqn& e) { return reducible(e.in(0), e.attrs<AllReduce>().kind); },
     .linear_when = [](const Eqn& e) { return e.attrs<AllReduce>().kind == ReduceKind::sum ? jointly(1) : Linear{}; },
     .jvp = jvp_all_reduce,
-    .transpose = [](Builder&, const Eqn& e, const Values&, const Values& cts) -> Values {
-      return {emit_reduce(cts[0], e.attrs<AllReduce>(), ReduceKind::sum)};
-    },
-    .axis = axis_of<AllReduce>,
+    .transpose = transpose_all_reduce,
+    .axes = axes_of<AllReduce>,
     .over = over_all_reduce,
-    .lower = lower_nowhere,
+    .varying = varying_without<AllReduce>,
+    .lower = [](const Eqn& e) -> Lowering {
+      const AllReduce& a = e.attrs<AllReduce>();
+      return Collective{.kind = Collective::Kind::all_reduce, .axes = a.axes, .reduce = a.kind};
+    },
     .eval = eval_nowhere,
     .samples = [] { return Samples{}; },
 };
 
 constinit const OpDef all_gather = {
     .name = "all_gather",
-    .doc = "All examples' values along the named axis, stacked along a new dim `dim` of `size`.",
+    .doc =
+        "All examples' values along the named axes, stacked along a new dim `dim`, or joined along dim `dim` (tiled).",
     .arity = 1,
     .attrs = attrs_of<AllGather>(),
-    .infer = infer_all_gather,
+    .factors = factors_all_gather,
     .linear = jointly(1),
     .transpose = transpose_all_gather,
-    .batch = batch_all_gather,
-    .axis = axis_of<AllGather>,
+    .batch = [](Builder& b, const Eqn& e, std::span<const Batched> in,
+                std::int64_t size) { return batched_in_front<AllGather>(b, e, in, size, {&AllGather::dim}); },
+    .axes = axes_of<AllGather>,
     .over = over_all_gather,
-    .lower = lower_nowhere,
+    .varying =
+        [](const Eqn& e) {
+          return e.attrs<AllGather>().invariant ? varying_without<AllGather>(e) : varying_of(e.operands);
+        },
+    .lower = [](const Eqn& e) -> Lowering {
+      const AllGather& a = e.attrs<AllGather>();
+      return Collective{
+          .kind = Collective::Kind::all_gather, .axes = a.axes, .tiled = a.tiled, .dim = static_cast<int>(a.dim)};
+    },
+    .eval = eval_nowhere,
+    .samples = [] { return Samples{}; },
+};
+
+constinit const OpDef reduce_scatter = {
+    .name = "reduce_scatter",
+    .doc =
+        "The sum over all examples along the named axes, of which each keeps its row of dim `dim`, or its block of it "
+        "(tiled).",
+    .arity = 1,
+    .attrs = attrs_of<ReduceScatter>(),
+    .factors = factors_reduce_scatter,
+    .dtypes = [](const Eqn& e) { return reducible(e.in(0), e.attrs<ReduceScatter>().kind); },
+    .linear_when =
+        [](const Eqn& e) { return e.attrs<ReduceScatter>().kind == ReduceKind::sum ? jointly(1) : Linear{}; },
+    .transpose = transpose_reduce_scatter,
+    .batch = [](Builder& b, const Eqn& e, std::span<const Batched> in,
+                std::int64_t size) { return batched_in_front<ReduceScatter>(b, e, in, size, {&ReduceScatter::dim}); },
+    .axes = axes_of<ReduceScatter>,
+    .over = over_reduce_scatter,
+    .varying = [](const Eqn& e) { return varying_of(e.operands); },
+    .lower = [](const Eqn& e) -> Lowering {
+      const ReduceScatter& a = e.attrs<ReduceScatter>();
+      return Collective{.kind = Collective::Kind::reduce_scatter,
+                        .axes = a.axes,
+                        .reduce = a.kind,
+                        .tiled = a.tiled,
+                        .dim = static_cast<int>(a.dim)};
+    },
     .eval = eval_nowhere,
     .samples = [] { return Samples{}; },
 };
@@ -196,45 +358,82 @@ constinit const OpDef ppermute = {
     .linear = jointly(1),
     .transpose = [](Builder& b, const Eqn& e, const Values&, const Values& cts) -> Values {
       const Ppermute& a = e.attrs<Ppermute>();
-      return {b.emit(ppermute, {cts[0]}, Ppermute{.axis = a.axis, .sources = a.targets, .targets = a.sources})};
+      return {b.emit(ppermute, {cts[0]}, Ppermute{.axes = a.axes, .sources = a.targets, .targets = a.sources})};
     },
-    .axis = axis_of<Ppermute>,
+    .axes = axes_of<Ppermute>,
     .over = over_ppermute,
-    .lower = lower_nowhere,
+    .varying = [](const Eqn& e) { return varying_of(e.operands); },
+    .lower = [](const Eqn& e) -> Lowering {
+      const Ppermute& a = e.attrs<Ppermute>();
+      return Collective{.kind = Collective::Kind::ppermute, .axes = a.axes, .sources = a.sources, .targets = a.targets};
+    },
     .eval = eval_nowhere,
     .samples = [] { return Samples{}; },
 };
 
 constinit const OpDef all_to_all = {
     .name = "all_to_all",
-    .doc = "Row i along dim `split` goes to example i; what each gets is stacked along dim `concat` of the result.",
+    .doc =
+        "Row i along dim `split`, or block i of it (tiled), goes to example i; what each gets is stacked, or joined, "
+        "along dim `concat` of the result.",
     .arity = 1,
     .attrs = attrs_of<AllToAll>(),
-    .infer = infer_all_to_all,
+    .factors = factors_all_to_all,
     .linear = jointly(1),
-    .transpose = [](Builder& b, const Eqn& e, const Values&, const Values& cts) -> Values {
-      const AllToAll& a = e.attrs<AllToAll>();
-      return {b.emit(all_to_all, {cts[0]}, AllToAll{.axis = a.axis, .split = a.concat, .concat = a.split})};
-    },
-    .batch = batch_all_to_all,
-    .axis = axis_of<AllToAll>,
+    .transpose = transpose_all_to_all,
+    .batch =
+        [](Builder& b, const Eqn& e, std::span<const Batched> in, std::int64_t size) {
+          return batched_in_front<AllToAll>(b, e, in, size, {&AllToAll::split, &AllToAll::concat});
+        },
+    .axes = axes_of<AllToAll>,
     .over = over_all_to_all,
-    .lower = lower_nowhere,
+    .varying = [](const Eqn& e) { return varying_of(e.operands); },
+    .lower = [](const Eqn& e) -> Lowering {
+      const AllToAll& a = e.attrs<AllToAll>();
+      return Collective{.kind = Collective::Kind::all_to_all,
+                        .axes = a.axes,
+                        .tiled = a.tiled,
+                        .split = static_cast<int>(a.split),
+                        .concat = static_cast<int>(a.concat)};
+    },
     .eval = eval_nowhere,
     .samples = [] { return Samples{}; },
 };
 
 constinit const OpDef axis_index = {
     .name = "axis_index",
-    .doc = "The example's own position along the named axis.",
+    .doc = "The example's own position along the named axes.",
     .arity = 0,
     .attrs = attrs_of<AxisIndex>(),
     .infer = [](const Eqn&) -> absl::StatusOr<std::vector<Type>> { return std::vector<Type>{Type(DType::i32, {})}; },
     .no_jvp = Absent::no_operands,
-    .axis = axis_of<AxisIndex>,
+    .axes = axes_of<AxisIndex>,
     .over = over_axis_index,
-    .lower = lower_nowhere,
+    .varying =
+        [](const Eqn& e) {
+          const AxisIndex& a = e.attrs<AxisIndex>();
+          return a.manual ? sorted(a.axes) : Axes{};
+        },
+    .lower = [](const Eqn& e) -> Lowering {
+      return Collective{.kind = Collective::Kind::axis_index, .axes = e.attrs<AxisIndex>().axes};
+    },
     .eval = eval_nowhere,
+    .samples = [] { return Samples{}; },
+};
+
+constinit const OpDef pvary = {
+    .name = "pvary",
+    .doc = "The operand, as a value that may differ along the axes of a mesh: a cast, whose transpose is the sum.",
+    .arity = 1,
+    .attrs = attrs_of<Pvary>(),
+    .factors = pointwise,
+    .linear = jointly(1),
+    .transpose = [](Builder&, const Eqn& e, const Values&, const Values& cts) -> Values {
+      return {emit_reduce(cts[0], e.attrs<Pvary>().axes, ReduceKind::sum)};
+    },
+    .varying = [](const Eqn& e) { return joined(varying_of(e.operands), sorted(e.attrs<Pvary>().axes)); },
+    .lower = [](const Eqn&) -> Lowering { return lowering::Reshape{}; },
+    .eval = [](const Eqn&, std::span<const Literal> in, std::span<Literal> out) { out[0] = in[0]; },
     .samples = [] { return Samples{}; },
 };
 

@@ -76,11 +76,11 @@ absl::StatusOr<ScanParts> scan_parts(const Eqn& e) {
   return ScanParts{consts, carry, e.operands.size() - consts - carry, results - carry};
 }
 
-Type row_of(Type t) { return Type(t.dtype(), Shape(t.dims().begin() + 1, t.dims().end())); }
+Type row_of(Type t) { return t.with_dims(Shape(t.dims().begin() + 1, t.dims().end())); }
 Type stack_of(Type t, std::int64_t length) {
   Shape dims = t.dims();
   dims.insert(dims.begin(), length);
-  return Type(t.dtype(), std::move(dims));
+  return t.with_dims(std::move(dims));
 }
 
 absl::StatusOr<std::vector<Type>> infer_scan(const Eqn& e) {

@@ -8,6 +8,7 @@
 #include "ir/eval.h"
 #include "ir/op.h"
 #include "ir/ops/attrs.h"
+#include "ir/sharding.h"
 
 namespace sheaf::ir::ops {
 
@@ -16,7 +17,7 @@ inline absl::Status region_count(const Eqn& e, std::size_t n) {
   return absl::InvalidArgumentError(fmt::format("takes {} region{}, not {}", n, n == 1 ? "" : "s", e.regions.size()));
 }
 
-/// `wanted` against `given`, one by one; `what` is "argument" or "result".
+/// `wanted` against `given`, one by one, wherever they lie; `what` is "argument" or "result".
 inline absl::Status same_types(const Function& f, std::string_view what, const std::vector<Type>& wanted,
                                const std::vector<Type>& given) {
   if (wanted.size() != given.size())
@@ -24,7 +25,7 @@ inline absl::Status same_types(const Function& f, std::string_view what, const s
                                                   what == "result" ? "must return" : "takes", wanted.size(), what,
                                                   wanted.size() == 1 ? "" : "s", given.size()));
   for (std::size_t k = 0; k < wanted.size(); ++k)
-    if (wanted[k] != given[k])
+    if (without_sharding(wanted[k]) != without_sharding(given[k]))
       return absl::InvalidArgumentError(
           fmt::format("{} {} of {} must be {}, not {}", what, k, f.name(), to_string(wanted[k]), to_string(given[k])));
   return absl::OkStatus();

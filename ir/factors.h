@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ir/type.h"
@@ -32,6 +33,9 @@ struct Factors {
   std::vector<Factor> factors;
   std::vector<TensorFactors> in, out;
   std::uint32_t additive = 0;  // operands that enter the result additively without carrying an R factor
+  // Factors of class M, an operand's and a result's, that are one stretch of space: split alike, and what lies beyond a
+  // device's part comes from its neighbours.
+  std::vector<std::pair<int, int>> neighbours = {};
 
   int add(std::int64_t size, FactorClass cls = FactorClass::P, Combine combine = Combine::none, bool absolute = false) {
     factors.push_back({size, cls, combine, absolute});

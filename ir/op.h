@@ -78,6 +78,8 @@ struct Cost {
   double bytes = 0;
 };
 
+struct Shard;
+
 struct OpDef {
   std::string_view name = "";
   std::string_view doc = "";
@@ -119,8 +121,13 @@ struct OpDef {
   // results; a Builder lifts the operands of an op without regions to what they have together.
   Axes (*varying)(const Eqn&) = nullptr;
 
-  // Partitioning of absolute factors and custom combines (the sharding passes).
-  Values (*localize)(Builder& b, const Eqn& local, std::span<const Value> offsets) = nullptr;
+  // Partitioning (ir/shard.h). What one device computes where a split factor is absolute, of class M or combined in a
+  // way of its own: results as `factors` says, sharded where their factors are split, and still to be combined over
+  // split R factors, but for those of combine `custom`, which are combined already.
+  Values (*localize)(const Shard& shard) = nullptr;
+  // Whether `localize` does with this factor so many parts; it is asked of such factors alone. Null: of those that are
+  // absolute or combined in their own way, but of none of class M.
+  bool (*splits)(const Eqn& e, const Factors& factors, int factor, std::int64_t ways) = nullptr;
 
   // For code generation: what it means, or the equations it stands for, which take its place after all transforms.
   Lowering (*lower)(const Eqn&) = nullptr;

@@ -1,0 +1,80 @@
+// The table of collectives: rings send (n - 1) / n of the whole in n - 1 steps, trees twice the whole in 2 log2 n.
+#include "passes/sharding/cost.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace sheaf::passes {
+namespace {
+
+/// Devices that reach each other over links of one kind.
+struct Level {
+  Link link;
+  double ways = 1;
+};
+
+/// The fastest first.
+std::vector<Level> levels_of(CollectiveKind kind, const ir::MeshAtoms& atoms, const ir::Atoms& axes,
+                             const Profile& profile) {
+  std::vector<Level> levels;
+  for (const int a : axes) {
+    const Link link = profile.link(kind, atoms.mesh().axes()[atoms[a].axis].name);
+    const auto same = std::find_if(levels.begin(), levels.end(), [&](const Level& l) { return l.link == link; });
+    if (same != levels.end()) same->ways *= static_cast<double>(atoms[a].size);
+    else levels.push_back({link, static_cast<double>(atoms[a].size)});
+  }
+  std::sort(levels.begin(), levels.end(), [](const Level& a, const Level& b) {
+    return std::pair(-a.link.bandwidth, a.link.latency) < std::pair(-b.link.bandwidth, b.link.latency);
+  });
+  return levels;
+}
+
+CommCost over(const Link& link, double steps, double bytes) {
+  return {.bytes = bytes, .seconds = steps * link.latency + bytes / link.bandwidth};
+}
+
+CommCost all_reduce_over(const Level& l, double payload) {
+  const CommCost ring = over(l.link, 2 * (l.ways - 1), 2 * (l.ways - 1) / l.ways * payload);
+  const double rounds = static_cast<double>(std::bit_width(static_cast<std::uint64_t>(l.ways) - 1));
+  const CommCost tree = over(l.link, 2 * rounds, 2 * payload);
+  return tree.seconds < ring.seconds ? tree : ring;
+}
+
+}  // namespace
+
+CommCost cost_of(CollectiveKind kind, double payload, const ir::MeshAtoms& atoms, const ir::Atoms& axes,
+                 const Profile& profile) {
+  const std::vector<Level> levels = levels_of(kind, atoms, axes, profile);
+  CommCost cost;
+  for (std::size_t i = 0; i < levels.size(); ++i) {
+    const Level& l = levels[i];
+    const CommCost ring = over(l.link, l.ways - 1, (l.ways - 1) / l.ways * payload);
+    switch (kind) {
+      case CollectiveKind::all_reduce:
+        // Reduced and scattered within, summed across by the slowest, gathered within.
+        if (i + 1 == levels.size()) cost += all_reduce_over(l, payload);
+        else cost += over(l.link, 2 * (l.ways - 1), 2 * ring.bytes);
+        payload /= l.ways;
+        break;
+      case CollectiveKind::all_gather:
+      case CollectiveKind::reduce_scatter:
+        cost += ring;
+        payload /= l.ways;
+        break;
+      case CollectiveKind::all_to_all: cost += ring; break;  // by level; each passes on all that it has
+      case CollectiveKind::ppermute:
+        if (i + 1 == levels.size()) cost += over(l.link, 1, payload);
+        break;
+      case CollectiveKind::axis_index: break;
+    }
+  }
+  return cost;
+}
+
+double seconds_of(const ir::Work& work, DType dtype, const Profile& profile) {
+  constexpr double kFlopsPerCall = 16;  // about the length of the polynomials of exp, log and tanh
+  const double flops = work.flops + kFlopsPerCall * work.transcendentals;
+  return profile.launch + std::max(flops / profile.flops_per_second(dtype), work.bytes / profile.memory);
+}
+
+}  // namespace sheaf::passes

@@ -173,6 +173,7 @@ std::string to_text(const Spec& spec) {
   for (std::size_t d = 0; d < spec.size(); ++d) {
     const std::string axes = fmt::format("{}", fmt::join(spec[d].axes, "+"));
     s += (d ? "," : "") + (axes.empty() && !spec[d].open ? std::string("_") : axes) + (spec[d].open ? "?" : "");
+    if (spec[d].priority != 0) s += fmt::format(":p{}", spec[d].priority);
   }
   return s;
 }
@@ -182,6 +183,14 @@ absl::StatusOr<Spec> parse_spec(std::string_view text) {
   if (text.empty()) return spec;
   for (std::string_view word : split(text, ',')) {
     DimSpec dim;
+    if (const std::size_t at = word.rfind(":p"); at != std::string_view::npos) {
+      const auto priority = parse_int(word.substr(at + 2));
+      if (!priority || *priority < 0 || *priority > kMaxPriority)
+        return absl::InvalidArgumentError(
+            fmt::format("\"{}\" is not a priority from 0 to {}", word.substr(at + 1), kMaxPriority));
+      dim.priority = static_cast<int>(*priority);
+      word.remove_suffix(word.size() - at);
+    }
     if (!word.empty() && word.back() == '?') {
       dim.open = true;
       word.remove_suffix(1);

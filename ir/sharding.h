@@ -76,12 +76,14 @@ bool divides(const Shape& dims, const MeshAtoms& atoms, const Sharding& sharding
 std::string to_string(const Sharding& sharding, const MeshAtoms& atoms);
 
 // Specs in attributes: one word per dim, axes major to minor joined by '+', "_" for none, a '?' at the end of an open
-// dim ("data+pod", "_", "model?", "?").
+// dim, then ":p" and a priority that is not 0 ("data+pod", "_", "model?", "?", "data?:p1").
 struct DimSpec {
   Axes axes = {};
   bool open = false;  // the compiler may split it further
+  int priority = 0;  // propagated after all of lower ones
   bool operator==(const DimSpec&) const = default;
 };
+inline constexpr int kMaxPriority = 255;
 using Spec = std::vector<DimSpec>;
 std::string to_text(const Spec& spec);  // "data+pod,_,model?"; "" for rank 0
 absl::StatusOr<Spec> parse_spec(std::string_view text);

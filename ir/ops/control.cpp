@@ -100,7 +100,7 @@ absl::StatusOr<std::vector<Type>> infer_scan(const Eqn& e) {
   if (absl::Status s = takes(body, given); !s.ok()) return s;
   std::vector<Type> results = body.result_types();
   for (std::size_t k = 0; k < parts->carry; ++k)
-    if (results[k] != given[parts->consts + k])
+    if (without_sharding(results[k]) != without_sharding(given[parts->consts + k]))
       return absl::InvalidArgumentError(fmt::format("carry {} enters as {} and leaves as {}", k,
                                                     to_string(given[parts->consts + k]), to_string(results[k])));
   for (std::size_t j = parts->carry; j < results.size(); ++j) results[j] = stack_of(results[j], a.length);

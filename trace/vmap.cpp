@@ -7,6 +7,7 @@
 
 #include "passes/transforms.h"
 #include "trace/axes.h"
+#include "trace/by_path.h"
 #include "trace/messages.h"
 #include "trace/recorder.h"
 #include "trace/trace_call.h"
@@ -14,51 +15,16 @@
 namespace sheaf::detail {
 namespace {
 
-bool is_below(std::string_view leaf, std::string_view path) {
-  if (!leaf.starts_with(path)) return false;
-  return leaf.size() == path.size() || path.empty() || leaf[path.size()] == '.' || leaf[path.size()] == '[';
-}
-
-// "the leaf .W", or of an Array itself "one leaf, itself".
-std::string leaf_text(const std::string& path) { return path.empty() ? "one leaf, itself" : "the leaf " + path; }
-
-// "axes only for .W, .b", or "no axes".
-std::string axes_text(const Axis& axis) {
-  std::string text;
-  for (const auto& [path, at] : axis.by_path) text += (text.empty() ? "axes only for " : ", ") + path;
-  return text.empty() ? "no axes" : text;
-}
-
-void check_paths_differ(const Axis& axis, const std::string& what, Loc loc) {
-  for (std::size_t i = 0; i < axis.by_path.size(); ++i)
-    for (std::size_t j = 0; j < i; ++j)
-      if (axis.by_path[i].first == axis.by_path[j].first)
-        throw TypeError(loc,
-                        fmt::format("vmap: the axes of {} list the path \"{}\" twice", what, axis.by_path[i].first));
-}
-
 // The axis of each of these leaves.
 std::vector<std::optional<int>> positions(const Axis& axis, std::span<const std::string> paths, const std::string& what,
                                           Loc loc) {
   if (!axis.is_by_path) return std::vector(paths.size(), axis.position);
-  check_paths_differ(axis, what, loc);
+  std::vector<std::string> listed;
+  for (const auto& [path, at] : axis.by_path) listed.push_back(path);
   std::vector<std::optional<int>> out;
-  std::vector<bool> is_used(axis.by_path.size(), false);
-  for (const std::string& leaf : paths) {
-    int best = -1;
-    for (int i = 0; i < std::ssize(axis.by_path); ++i) {
-      const std::string& path = axis.by_path[i].first;
-      if (!is_below(leaf, path)) continue;
-      is_used[i] = true;
-      if (best < 0 || path.size() > axis.by_path[best].first.size()) best = i;
-    }
-    if (best < 0) throw TypeError(loc, fmt::format("vmap: {} has {}, and {}", what, leaf_text(leaf), axes_text(axis)));
-    out.push_back(axis.by_path[best].second.position);
-  }
-  for (int i = 0; i < std::ssize(axis.by_path); ++i)
-    if (!is_used[i])
-      throw TypeError(loc, fmt::format("vmap: {} has no leaf {}to give an axis", what,
-                                       axis.by_path[i].first.empty() ? "" : axis.by_path[i].first + " "));
+  for (const int i :
+       choose_paths(listed, paths, {.who = "vmap", .what = what, .one = "an axis", .several = "axes"}, loc))
+    out.push_back(axis.by_path[i].second.position);
   return out;
 }
 

@@ -1,0 +1,48 @@
+// Meshes and specs as the passes know them, and the checks that everyone who takes a spec from a user makes.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ir/mesh.h"
+#include "ir/sharding.h"
+#include "sheaf/mesh.h"
+
+namespace sheaf {
+
+struct Mesh::Data {
+  std::vector<MeshAxis> axes;
+  std::vector<Device> devices;
+  ir::Mesh mesh;
+  ir::MeshAtoms atoms;
+};
+
+inline ir::Mesh ir_mesh(const Mesh& mesh) { return mesh.data().mesh; }
+inline const ir::MeshAtoms& atoms_of(const Mesh& mesh) { return mesh.data().atoms; }
+/// The mesh with these axes over devices() in order, abstract where there are too few.
+Mesh mesh_of(ir::Mesh mesh);
+
+/// Throws ShardingError "device_put: .W: P(..) of f32[8]: why" (`what` and `subject`), unless the spec names axes of
+/// the mesh, each once, and has at most one entry per dim.
+void check_spec(const std::string& what, const Mesh& mesh, const PartitionSpec& spec, const Shape& shape,
+                const std::string& subject, Loc loc);
+/// The same, and that every dim divides and none is unconstrained: a layout that an array can have.
+ir::Sharding checked_layout(const std::string& what, const Mesh& mesh, const PartitionSpec& spec, const Shape& shape,
+                            const std::string& subject, Loc loc);
+/// Also that it has devices.
+void check_has_devices(const std::string& what, const Mesh& mesh, Loc loc);
+
+ir::Spec ir_spec(const PartitionSpec& spec, int rank);
+PartitionSpec spec_of(const ir::Sharding& layout, const ir::MeshAtoms& atoms);
+
+/// The part that the i-th device of the mesh holds.
+std::vector<Slice> slices_of(const Shape& shape, const ir::MeshAtoms& atoms, const ir::Sharding& layout,
+                             std::int64_t device);
+
+/// The specs of the leaves at `paths`. Throws TypeError where a leaf has no spec, a path no leaf, or a path two specs.
+std::vector<PartitionSpec> leaf_specs(const std::string& who, const Specs& specs, std::span<const std::string> paths,
+                                      const std::string& what, Loc loc);
+
+}  // namespace sheaf

@@ -3,6 +3,8 @@
 #include "passes/sharding/flow.h"
 
 #include <algorithm>
+#include <numeric>
+#include <set>
 
 #include "ir/op.h"
 #include "ir/ops/attrs.h"
@@ -24,6 +26,28 @@ Factors alike(const Shape& dims, std::size_t operands, std::size_t results) {
 
 bool has_axes(const Factors& f) {
   return std::any_of(f.factors.begin(), f.factors.end(), [](const Factor& x) { return x.size > 1; });
+}
+
+// A window that slides, a part that is cut out or padded: its dim of operand 0 and that of result 0 are factors of
+// their own, as their sizes differ, but lie alike as far as both divide.
+Factors with_moves_joined(Factors f) {
+  if (f.in.empty() || f.out.empty()) return f;
+  const auto moved = [&](const TensorFactors& dims, const TensorFactors& other) {
+    std::set<int> found;
+    for (const FactorList& list : dims)
+      if (list.size() == 1 && f.factors[list[0]].cls == FactorClass::M &&
+          std::find(other.begin(), other.end(), list) == other.end())
+        found.insert(list[0]);
+    return std::vector<int>(found.begin(), found.end());
+  };
+  const std::vector<int> from = moved(f.in[0], f.out[0]), to = moved(f.out[0], f.in[0]);
+  if (from.size() != to.size()) return f;
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    f.factors[from[i]].size = std::gcd(f.factors[from[i]].size, f.factors[to[i]].size);
+    for (TensorFactors& dims : f.out)
+      for (FactorList& list : dims) std::replace(list.begin(), list.end(), to[i], from[i]);
+  }
+  return f;
 }
 
 class FlowBuilder {
@@ -129,7 +153,7 @@ class FlowBuilder {
     for (const Value v : e.outs()) tensors.push_back({scope.sites[v]});
     absl::StatusOr<Factors> factors = e.op->factors(e);
     SHEAF_CHECK(factors.ok(), std::string(e.op->name) + ": " + std::string(factors.status().message()));
-    add_rule(e, *std::move(factors), std::move(tensors));
+    add_rule(e, with_moves_joined(*std::move(factors)), std::move(tensors));
   }
 
   // Sites that lie alike; the first `operands` are where the values come from.

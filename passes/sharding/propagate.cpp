@@ -13,7 +13,7 @@
 #include "ir/builder.h"
 #include "ir/op.h"
 #include "ir/ops/attrs.h"
-#include "passes/emit.h"
+#include "passes/sharding/constraints.h"
 #include "passes/sharding/flow.h"
 
 namespace sheaf::passes {
@@ -184,20 +184,6 @@ class Schedule {
 
 // The program made again
 
-Values emit(Builder& b, const Eqn& e, Values operands, std::vector<FunctionRef> regions,
-            const std::vector<Type>& types) {
-  b.set_loc(e.loc, e.how);
-  absl::StatusOr<Values> made = b.try_emit_typed(e.op, std::move(operands), e.attributes, std::move(regions), types);
-  SHEAF_CHECK(made.ok(), std::string(e.op->name) + ": " + std::string(made.status().message()));
-  return *std::move(made);
-}
-
-std::vector<Type> types_of(const Eqn& e) {
-  std::vector<Type> types;
-  for (const Value v : e.outs()) types.push_back(v.type());
-  return types;
-}
-
 class Remaker {
  public:
   Remaker(const Flow& flow, const MeshAtoms& atoms) : flow_(flow), atoms_(atoms) {}
@@ -215,7 +201,7 @@ class Remaker {
       if (made) return made;
       Values operands;
       for (const Value in : v.eqn()->operands) operands.push_back(map[in]);
-      return made = emit(b, *v.eqn(), std::move(operands), {}, {t})[0];
+      return made = emit_typed(b, *v.eqn(), std::move(operands), {}, {t})[0];
     };
     for (const Eqn* e : f.eqns()) {
       if (is_made_per_use(e->out())) continue;
@@ -226,7 +212,7 @@ class Remaker {
         for (const auto& r : inner->second) regions.push_back(run(*r, false));
       std::vector<Type> types;
       for (const Value v : e->outs()) types.push_back(type(scope.sites[v]));
-      const Values outs = emit(b, *e, std::move(operands), std::move(regions), types);
+      const Values outs = emit_typed(b, *e, std::move(operands), std::move(regions), types);
       for (int j = 0; j < e->num_out(); ++j) map[e->out(j)] = outs[j];
     }
     Values results;
@@ -256,34 +242,12 @@ class Remaker {
     if (whole == data) return v;
     Spec spec(v.rank());
     for (std::size_t d = 0; d < whole.dim_axes.size(); ++d) spec[d].axes = whole.dim_axes[d];
-    ops::WithSharding attributes{.mesh = to_string(atoms_.mesh()), .spec = to_text(spec)};
-    const Eqn constraint{.op = &ops::with_sharding,
-                         .attributes = std::make_shared<const ops::WithSharding>(std::move(attributes)),
-                         .loc = v.is_param() ? Loc() : v.eqn()->loc,
-                         .how = v.is_param() ? "" : v.eqn()->how};
-    return emit(b, constraint, {v}, {}, {Type(whole)})[0];
+    return constrained(b, v, atoms_.mesh(), spec, Type(whole));
   }
 
- private:
   const Flow& flow_;
   const MeshAtoms& atoms_;
 };
-
-// f with a constraint on each result that must lie somewhere.
-FunctionRef with_wanted(const FunctionRef& f, const std::vector<std::optional<Spec>>& wanted) {
-  if (std::none_of(wanted.begin(), wanted.end(), [](const auto& w) { return w.has_value(); })) return f;
-  SHEAF_CHECK(wanted.size() == f->results().size(), "a spec for each result, or none");
-  Builder b(f->name());
-  const auto as_it_is = [](Builder& to, const Eqn& e, Values operands) {
-    return emit(to, e, std::move(operands), e.regions, types_of(e));
-  };
-  Values results = emit_each(b, *f, clone_params(b, *f, Mask(f->params().size(), true)), as_it_is);
-  for (std::size_t j = 0; j < results.size(); ++j)
-    if (wanted[j])
-      results[j] = b.emit(ops::with_sharding, {results[j]},
-                          ops::WithSharding{.mesh = to_string(f->mesh()), .spec = to_text(*wanted[j])});
-  return b.finish(std::move(results))->on_mesh(f->mesh());
-}
 
 // Why
 
@@ -314,7 +278,7 @@ std::vector<std::string> reasons(const Flow& flow, const MeshAtoms& atoms) {
 Propagated propagate(const FunctionRef& f, const PropagateOptions& options) {
   if (!f->mesh()) return {.function = f};
   const MeshAtoms atoms(f->mesh());
-  Flow flow = flow_of(with_wanted(f, options.results), atoms);
+  Flow flow = flow_of(with_chains_read_at_end(with_wanted(f, options.results)), atoms);
   Propagated done;
   done.visits = Schedule(flow, atoms, options).run();
   done.function = Remaker(flow, atoms).run(*flow.scope, true)->on_mesh(f->mesh());

@@ -7,9 +7,13 @@
 
 #include <regex>
 
+#include "ir/builder.h"
 #include "ir/op.h"
+#include "ir/ops/attrs.h"
 #include "ir/text.h"
 #include "ir/verify.h"
+#include "passes/emit.h"
+#include "passes/transforms.h"
 
 using namespace sheaf;
 using namespace sheaf::ir;
@@ -238,4 +242,79 @@ TEST_CASE("P35: lower priorities take what earlier ones left") {
 TEST_CASE("a function without a mesh is left alone") {
   const FunctionRef f = parsed("func @f(%x: f32[8]) -> f32[8] {\n%y: f32[8] = sin %x\nreturn %y\n}");
   CHECK(passes::propagate(f) == f);
+}
+
+namespace {
+
+// Layers of a dot and a tanh, and the gradient of the sum of squares of what comes out.
+FunctionRef chain(int layers, const std::string& mesh) {
+  const MeshAtoms atoms(*Mesh::parse(mesh));
+  Builder b("chain");
+  Value h = b.param(Type(f32, {1024, 64}));
+  passes::Mask wrt{true};
+  for (int i = 0; i < layers; ++i) {
+    h = b.emit(ops::tanh, {b.emit(ops::dot, {h, b.param(Type(f32, {64, 64}))}, ops::Dot{.lhs = {1}, .rhs = {0}})});
+    wrt.push_back(true);
+  }
+  const FunctionRef f = b.finish({b.emit(ops::reduce, {h * h}, ops::Reduce{.dims = {0, 1}})});
+  const FunctionRef gradient = passes::inline_calls(passes::value_and_grad(f, wrt));
+  Builder on("chain");
+  Values params;
+  for (const Value p : gradient->params()) {
+    Sharding s = Sharding::replicated(2);
+    s.dims[params.empty() ? 0 : 1] = atoms.of(params.empty() ? "data" : "model");
+    params.push_back(on.param(with_sharding(p.type(), atoms, s)));
+  }
+  return on.finish(passes::inline_into(on, *gradient, params))->on_mesh(atoms.mesh());
+}
+
+}  // namespace
+
+TEST_CASE("visits grow with the layers of a program and not with the devices") {
+  const auto visits = [](int layers, const std::string& mesh) {
+    return passes::propagate(chain(layers, mesh), {}).visits;
+  };
+  const std::int64_t hundred = visits(100, "data=4, model=2"), more = visits(200, "data=4, model=2") - hundred;
+  CHECK(visits(400, "data=4, model=2") == hundred + 3 * more);
+  CHECK(more < 100 * 80);
+  CHECK(visits(100, "data=32, model=32") == hundred);
+}
+
+TEST_CASE("reasons say through what and from where each dim is split") {
+  const FunctionRef f = on_mesh("a=2, b=2", R"((%x: f32[8@a, 8], %w: f32[8, 8@b]) -> f32[8, 8] on @m {
+    %0: f32[8, 8] = dot %x, %w {lhs=[1], rhs=[0]} loc(mlp.cpp:9)
+    %1: f32[8, 8] = tanh %0 loc(mlp.cpp:10)
+    return %1
+  })");
+  CHECK(passes::propagate(f, {.explains = true}).reasons ==
+        std::vector<std::string>{"%x: dim 0 on a, as given", "%w: dim 1 on b, as given",
+                                 "dot at mlp.cpp:9: dim 0 on a, through dot from %x",
+                                 "dot at mlp.cpp:9: dim 1 on b, through dot from %w",
+                                 "tanh at mlp.cpp:10: dim 0 on a, through tanh from dot at mlp.cpp:9",
+                                 "tanh at mlp.cpp:10: dim 1 on b, through tanh from dot at mlp.cpp:9"});
+}
+
+TEST_CASE("a region has a layout of its own at each equation that runs it") {
+  Builder body("body");
+  const Value c = body.param(Type(f32, {8})), k = body.param(Type(f32, {8}));
+  const FunctionRef region = body.finish({c * k, k});
+  Builder b("f");
+  const MeshAtoms atoms(*Mesh::parse("a=2, b=2"));
+  Values results;
+  for (const char* axis : {"a", "b"}) {
+    const Value x = b.param(with_sharding(Type(f32, {8}), atoms, {.dims = {atoms.of(axis)}}));
+    const Value rows = b.param(Type(f32, {3, 8}));
+    const Values out = b.emit_all(&ops::scan, {x, rows},
+                                  std::make_shared<const ops::Scan>(ops::Scan{.carry = 1, .length = 3}), {region});
+    results.insert(results.end(), out.begin(), out.end());
+  }
+  CHECK(layouts(*passes::propagate(b.finish(results)->on_mesh(atoms.mesh()))) == "scan [a]; scan [b]");
+}
+
+TEST_CASE("a spec says priorities, none of them 0 aloud") {
+  const Spec spec{{.axes = {"a", "b"}, .open = true, .priority = 1}, {.priority = 2}, {.axes = {"c"}}};
+  CHECK(to_text(spec) == "a+b?:p1,_:p2,c");
+  CHECK(*parse_spec("a+b?:p1,_:p2,c") == spec);
+  CHECK(parse_spec("a:p256").status().message() == "\"p256\" is not a priority from 0 to 255");
+  CHECK(parse_spec("a:px").status().message() == "\"px\" is not a priority from 0 to 255");
 }

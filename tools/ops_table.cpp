@@ -132,7 +132,8 @@ static_assert(std::size(kLowerings) == std::variant_size_v<ir::Lowering>);
 std::string fate(Op op) {
   if (op->no_jvp == Absent::plan_only) return hole(op->no_jvp);
   const passes::RegionRules* rules = passes::region_rules(op);
-  return op->over || (rules && (rules->expand || !rules->improve)) ? "*gone*" : "host";
+  if (op->varying && !op->axes) return "*gone*";  // a cast of types alone
+  return rules && (rules->expand || !rules->improve) ? "*gone*" : "host";
 }
 
 std::string lowering(Op op) {

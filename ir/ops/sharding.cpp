@@ -132,7 +132,12 @@ constinit const OpDef with_sharding = {
     .batch = batch_with_sharding,
     .lower = [](const Eqn&) -> Lowering { return lowering::Reshape{}; },
     .eval = [](const Eqn&, std::span<const Literal> in, std::span<Literal> out) { out[0] = in[0]; },
-    .samples = [] { return Samples{R"(with_sharding f32[4, 6] {mesh="data=2, model=3", spec="data,model"})"}; },
+    .samples =
+        [] {
+          return Samples{R"(with_sharding f32[4, 6] {mesh="data=2, model=3", spec="data,model"})",
+                         R"(with_sharding f16[4] {mesh="data=2", spec="data?"})",
+                         R"(with_sharding bf16[2, 4] {mesh="data=2, model=2", spec="_,data+model"})"};
+        },
 };
 
 constinit const OpDef shard_map = {

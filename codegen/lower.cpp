@@ -3,8 +3,10 @@
 #include "codegen/lower.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -18,6 +20,7 @@
 #include "ir/check.h"
 #include "ir/op.h"
 #include "ir/ops/attrs.h"
+#include "ir/sharding.h"
 
 namespace sheaf::codegen {
 namespace {
@@ -49,6 +52,10 @@ class Lowering {
     program_.outputs = f.result_types();
     program_.alias = plan_.alias;
     program_.alias.resize(program_.outputs.size(), -1);
+    if (f.mesh()) {
+      atoms_.emplace(f.mesh());
+      program_.num_devices = static_cast<int>(f.mesh().size());
+    }
     arena_top_ = aligned(plan_.arena_bytes);
     program_.arena_bytes = plan_.arena_bytes;
     program_.steps =
@@ -138,6 +145,8 @@ class Lowering {
       control->what = std::move(call);
     } else if (const auto* library = std::get_if<ir::lowering::Library>(&lowering)) {
       control->what = library_call(*library, e, operands, outputs);
+    } else if (const auto* together = std::get_if<ir::lowering::Collective>(&lowering)) {
+      control->what = collective(*together, e, operands, outputs);
     } else {
       SHEAF_CHECK(std::holds_alternative<ir::lowering::Branch>(lowering), plan.name + ": no host step");
       Branch branch{.index = operands[0], .branches = {}};
@@ -158,6 +167,57 @@ class Lowering {
             .operands = std::move(operands),
             .results = std::move(results),
             .matrix_ps = static_cast<std::int64_t>(std::min(matrix_ps, 1e18)) + 1};
+  }
+
+  Collective collective(const ir::lowering::Collective& what, const ir::Eqn& e, std::span<const BufferRef> operands,
+                        std::span<const BufferRef> results) {
+    SHEAF_CHECK(atoms_, std::string(e.op->name) + " in a program without a mesh");
+    const ir::Type result = e.out().type(), operand = e.num_in() > 0 ? e.in(0).type() : result;
+    Collective c{.kind = what.kind,
+                 .name = fmt::format("{} over {}", e.op->name, fmt::join(what.axes, ", ")),
+                 .groups = groups_over(what.axes),
+                 .operand = operands.empty() ? BufferRef{} : operands[0],
+                 .result = results[0],
+                 .dtype = operand.dtype(),
+                 .reduce = what.reduce,
+                 .from = {},
+                 .to = {},
+                 .source = {}};
+    const auto n = static_cast<int>(program_.groups[c.groups][0].size());
+    using Kind = ir::lowering::Collective::Kind;
+    switch (what.kind) {
+      case Kind::all_reduce:
+      case Kind::axis_index: break;
+      case Kind::all_gather: c.to = blocks_along(result, what.dim, n); break;
+      case Kind::reduce_scatter: c.from = blocks_along(operand, what.dim, n); break;
+      case Kind::all_to_all:
+        c.from = blocks_along(operand, what.split, n);
+        c.to = blocks_along(result, what.concat, n);
+        break;
+      case Kind::ppermute:
+        c.source.assign(n, -1);
+        for (std::size_t k = 0; k < what.targets.size(); ++k)
+          c.source[what.targets[k]] = static_cast<int>(what.sources[k]);
+        break;
+    }
+    return c;
+  }
+
+  int groups_over(const ir::Axes& axes) {
+    Groups groups = atoms_->groups(atoms_->of(axes));
+    const auto known = std::find(program_.groups.begin(), program_.groups.end(), groups);
+    if (known != program_.groups.end()) return static_cast<int>(known - program_.groups.begin());
+    program_.groups.push_back(std::move(groups));
+    return static_cast<int>(program_.groups.size()) - 1;
+  }
+
+  /// The n parts of dim `dim`.
+  static Blocks blocks_along(ir::Type type, int dim, int n) {
+    Blocks blocks;
+    for (int d = 0; d < dim; ++d) blocks.outer *= type.dim(d);
+    const std::int64_t count = blocks.outer * n;
+    blocks.inner = count == 0 ? 0 : type.bytes() / count;
+    return blocks;
   }
 
   BufferRef slot(std::int64_t bytes) { return {BufferRef::Space::slot, program_.num_slots++, bytes}; }
@@ -288,6 +348,7 @@ class Lowering {
 
   const passes::Plan& plan_;
   Program program_;
+  std::optional<ir::MeshAtoms> atoms_;  // of the plan's mesh
   std::int64_t arena_top_ = 0, step_temporaries_ = 0;  // temporaries live above the plan's arena, for one step
   Loc loc_;
   absl::flat_hash_map<std::string, int> kernel_ids_;

@@ -106,9 +106,31 @@ struct LibraryCall {
   std::int64_t matrix_ps = 1000;    // estimated picoseconds per matrix
 };
 
+/// The mesh's devices, by position in it, in the groups that one choice of axes makes: each device once, in the order
+/// of the coordinate within its group. All groups are of one size.
+using Groups = std::vector<std::vector<int>>;
+
+/// An array as outer x n x inner bytes, of which block k of the n is [*, k, *].
+struct Blocks {
+  std::int64_t outer = 1, inner = 0;
+};
+
+/// What a group of n devices does together, all at the same step of the program; runtime/collectives.h. An axis_index
+/// is only the device's own position in its group.
+struct Collective {
+  ir::lowering::Collective::Kind kind = ir::lowering::Collective::Kind::all_reduce;
+  std::string name;                 // for messages: "all_gather over data, model"
+  int groups = 0;                   // index into Program::groups
+  BufferRef operand, result;
+  DType dtype = DType::f32;         // of what is reduced
+  ir::ReduceKind reduce = ir::ReduceKind::sum;
+  Blocks from, to;                  // how the operand is cut, and how the result is put together
+  std::vector<int> source;          // of a ppermute, per position: from which, or -1 for zeros
+};
+
 /// What the host does around kernels.
 struct Control {
-  std::variant<Loop, Branch, Check, Callback, LibraryCall> what;
+  std::variant<Loop, Branch, Check, Callback, LibraryCall, Collective> what;
 };
 
 struct Constant {
@@ -124,6 +146,8 @@ struct Program {
   std::vector<Step> steps;
   std::int64_t arena_bytes = 0;
   int num_slots = 0;
+  int num_devices = 1;              // that run it together, each its own part
+  std::vector<Groups> groups;       // that its collectives go over
   std::vector<int> alias;           // per output: the donated input whose buffer it takes, or -1
 };
 

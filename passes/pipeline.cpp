@@ -100,10 +100,12 @@ Plan run_pipeline(const FunctionRef& traced, const PipelineOptions& options) {
   for (const Pass& stage : kStages) {
     if (stage.makes_kernels) optimised = f;
     f = stage.run(f);
+    if (traced->mesh()) f = f->on_mesh(traced->mesh());
     done(stage.name, f);
   }
   // Buffers come last: which of two values can share one depends on the order of the kernels alone.
   Memory memory = assign_memory(f, options.donated);
+  if (traced->mesh()) memory.function = memory.function->on_mesh(traced->mesh());
   done("memory", memory.function);
   if (!verifies()) check(memory.function, "memory");  // the border to codegen is always checked
   return {.function = std::move(memory.function),

@@ -7,6 +7,14 @@
 
 namespace sheaf::runtime {
 
+inline constexpr int kCollectiveKinds = 6;
+
+/// Of one kind of collective.
+struct CollectiveCounters {
+  std::atomic<std::int64_t> meetings{0};  // of a group, however many devices it has
+  std::atomic<std::int64_t> bytes{0};     // that crossed from one device to another
+};
+
 struct Counters {
   std::atomic<std::int64_t> kernels_compiled{0};     // by the compiler
   std::atomic<std::int64_t> kernels_loaded{0};       // machine code made callable: compiled, or read from a cache
@@ -15,6 +23,7 @@ struct Counters {
   std::atomic<std::int64_t> executions{0};           // programs run
   std::atomic<std::int64_t> executions_inline{0};    // of those, by the calling thread
   std::atomic<std::int64_t> bytes_allocated{0};      // in blocks handed out, reused or not
+  CollectiveCounters collectives[kCollectiveKinds];  // by ir::lowering::Collective::Kind
 };
 
 /// The process's counters.

@@ -117,22 +117,6 @@ bool is_only_use(std::span<const Pin> inputs, int input) {
   return std::ranges::count(inputs, inputs[input].storage(), &Pin::storage) == 1;
 }
 
-/// Storage claimed for outputs, given back if the dispatch fails before the donation.
-class Claims {
- public:
-  ~Claims() {
-    for (Storage* storage : claimed_) storage->end_claim();
-  }
-  bool take(Storage* storage) {
-    if (!storage->claim()) return false;
-    claimed_.push_back(storage);
-    return true;
-  }
-
- private:
-  std::vector<Storage*> claimed_;
-};
-
 }  // namespace
 
 /// Small work whose inputs are all there is done by the caller; the interpreter's work counts for what it is.
@@ -144,45 +128,59 @@ bool Executable::runs_inline(const Execution& execution) const {
          std::ranges::all_of(execution.taken, [](const Storage* storage) { return storage->pins() == 1; });
 }
 
-absl::StatusOr<std::vector<BufferPtr>> Executable::run(Device& device, std::span<const BufferPtr> inputs,
-                                                       const RunOptions& options) const {
-  if (absl::Status status = check_inputs(device, inputs, options); !status.ok()) return status;
-  auto execution = std::make_unique<Execution>(shared_from_this(), device, options.loc);
-  std::vector<BufferPtr> outputs;
-  std::unique_lock launch(launch_mutex());
-
+absl::Status Executable::prepare(Execution& execution, std::span<const BufferPtr> inputs, const RunOptions& options,
+                                 Claims& claims, std::vector<BufferPtr>& outputs) const {
   for (const BufferPtr& input : inputs) {
     absl::StatusOr<Pin> pin = input->pin();
     if (!pin.ok()) return pin.status();
-    execution->inputs.push_back(*std::move(pin));
-    if (input->completion()) execution->waits.push_back(input->completion());
+    execution.inputs.push_back(*std::move(pin));
+    if (input->completion()) execution.waits.push_back(input->completion());
   }
+  for (int o = 0; o < std::ssize(program_.outputs); ++o) {
+    const int from = program_.alias.empty() ? -1 : program_.alias[o];
+    const std::int64_t bytes = program_.outputs[o].bytes();
+    std::shared_ptr<Storage> storage;
+    if (from >= 0 && is_donated(options, from) && is_only_use(execution.inputs, from) &&
+        claims.take(execution.inputs[from].storage().get())) {
+      Storage* taken = execution.inputs[from].storage().get();
+      storage = std::make_shared<Storage>(taken->memory());
+      execution.taken.push_back(taken);
+      execution.copied_from.push_back(-1);
+    } else {
+      absl::StatusOr<std::shared_ptr<Memory>> memory =
+          Memory::allocate(execution.device.allocator(), bytes, options.loc);
+      if (!memory.ok()) return memory.status();
+      storage = std::make_shared<Storage>(*std::move(memory));
+      execution.copied_from.push_back(from);
+    }
+    outputs.push_back(std::make_shared<Buffer>(execution.device, bytes, options.loc, storage, execution.completion));
+    execution.outputs.push_back(std::move(storage));
+  }
+  return absl::OkStatus();
+}
+
+void Executable::donate(std::span<const BufferPtr> inputs, const RunOptions& options) const {
+  for (int i = 0; i < std::ssize(inputs); ++i) {
+    // A buffer that is given twice is already donated the second time.
+    if (is_donated(options, i) && !inputs[i]->is_donated())
+      (void)inputs[i]->donate(fmt::format("{} at {}", program_.name, to_string(options.loc)));
+  }
+}
+
+absl::StatusOr<std::vector<BufferPtr>> Executable::run(Device& device, std::span<const BufferPtr> inputs,
+                                                       const RunOptions& options) const {
+  if (program_.num_devices != 1)
+    return absl::InvalidArgumentError(
+        fmt::format("{} runs on {} devices, not on {} alone", program_.name, program_.num_devices, device.name()));
+  if (absl::Status status = check_inputs(device, inputs, options); !status.ok()) return status;
+  std::shared_ptr<Completion> completion = std::make_shared<Completion>();
+  auto execution = std::make_unique<Execution>(shared_from_this(), device, options.loc, completion);
+  std::vector<BufferPtr> outputs;
+  std::unique_lock launch(launch_mutex());
   {
     Claims claims;
-    for (int o = 0; o < std::ssize(program_.outputs); ++o) {
-      const int from = program_.alias.empty() ? -1 : program_.alias[o];
-      const std::int64_t bytes = program_.outputs[o].bytes();
-      std::shared_ptr<Storage> storage;
-      if (from >= 0 && is_donated(options, from) && is_only_use(execution->inputs, from) &&
-          claims.take(execution->inputs[from].storage().get())) {
-        Storage* taken = execution->inputs[from].storage().get();
-        storage = std::make_shared<Storage>(taken->memory());
-        execution->taken.push_back(taken);
-        execution->copied_from.push_back(-1);
-      } else {
-        absl::StatusOr<std::shared_ptr<Memory>> memory = Memory::allocate(device.allocator(), bytes, options.loc);
-        if (!memory.ok()) return memory.status();
-        storage = std::make_shared<Storage>(*std::move(memory));
-        execution->copied_from.push_back(from);
-      }
-      outputs.push_back(std::make_shared<Buffer>(device, bytes, options.loc, storage, execution->completion));
-      execution->outputs.push_back(std::move(storage));
-    }
-    for (int i = 0; i < std::ssize(inputs); ++i) {
-      // A buffer that is given twice is already donated the second time.
-      if (is_donated(options, i) && !inputs[i]->is_donated())
-        (void)inputs[i]->donate(fmt::format("{} at {}", program_.name, to_string(options.loc)));
-    }
+    if (absl::Status status = prepare(*execution, inputs, options, claims, outputs); !status.ok()) return status;
+    donate(inputs, options);
   }
   if (runs_inline(*execution)) {
     launch.unlock();
@@ -190,7 +188,6 @@ absl::StatusOr<std::vector<BufferPtr>> Executable::run(Device& device, std::span
     execute(*execution);
     return outputs;
   }
-  std::shared_ptr<Completion> completion = execution->completion;
   absl::Status pushed =
       device.queue().push([execution = std::move(execution)] { execution->executable->execute(*execution); });
   if (!pushed.ok()) completion->finish(std::move(pushed));

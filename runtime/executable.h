@@ -3,8 +3,10 @@
 // own from the device's allocator, which in steady state is the one the last run gave back.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -30,8 +32,10 @@ struct LoadOptions {
 };
 
 struct RunOptions {
-  std::vector<bool> donated;  // per input; empty: none
-  Loc loc;                    // the user's line of this call: who made the outputs, who took the donations
+  std::vector<bool> donated = {};  // per input; empty: none
+  Loc loc = {};  // the user's line of this call: who made the outputs, who took the donations
+  /// How long a device waits for the others at a collective (0: for ever); the process's unless it is set.
+  std::optional<std::chrono::milliseconds> collective_timeout = {};
 };
 
 class Executable;
@@ -46,6 +50,11 @@ class Executable : public std::enable_shared_from_this<Executable> {
   /// outputs (docs/async.md).
   absl::StatusOr<std::vector<BufferPtr>> run(Device& device, std::span<const BufferPtr> inputs,
                                              const RunOptions& options = {}) const;
+  /// Runs a program of several devices on these, the i-th being the mesh's i-th, with the inputs of each; the outputs
+  /// of each. All become ready, or fail, together: docs/async.md.
+  absl::StatusOr<std::vector<std::vector<BufferPtr>>> run_spmd(std::span<Device* const> devices,
+                                                               std::span<const std::vector<BufferPtr>> inputs,
+                                                               const RunOptions& options = {}) const;
   /// Compiles every kernel that is not, and touches the memory a run needs, without running anything.
   absl::Status warm(Device& device) const;
 
@@ -62,9 +71,15 @@ class Executable : public std::enable_shared_from_this<Executable> {
   absl::Status load_constants();
   absl::Status check_inputs(const Device& device, std::span<const BufferPtr> inputs, const RunOptions& options) const;
   bool runs_inline(const Execution& execution) const;
+  class Claims;
+  /// Pins the inputs and finds memory for the outputs; changes nothing that a later failure would have to undo.
+  absl::Status prepare(Execution& execution, std::span<const BufferPtr> inputs, const RunOptions& options,
+                       Claims& claims, std::vector<BufferPtr>& outputs) const;
+  void donate(std::span<const BufferPtr> inputs, const RunOptions& options) const;
 
   // execute.cpp
   void execute(Execution& execution) const;
+  absl::Status wait_for_inputs(const Execution& execution) const;
   absl::Status execute_steps(Execution& execution) const;
   struct Addresses;  // of what the steps of one execution touch
   absl::Status run_steps(std::span<const codegen::Step> steps, Addresses& at) const;
@@ -73,6 +88,7 @@ class Executable : public std::enable_shared_from_this<Executable> {
   absl::Status run_while(const codegen::Loop& loop, Addresses& at) const;
   absl::Status run_branch(const codegen::Branch& branch, Addresses& at) const;
   absl::Status run_control(const codegen::Step& step, Addresses& at) const;
+  absl::Status run_collective(const codegen::Collective& what, Loc loc, const Addresses& at) const;
   void note_interpreted_run(const KernelPtr& kernel) const;
 
   codegen::Program program_;

@@ -10,19 +10,31 @@
 #include "fmt/format.h"
 #include "ir/callbacks.h"
 #include "ir/check.h"
+#include "runtime/collectives.h"
 #include "runtime/counters.h"
 #include "runtime/device.h"
 #include "runtime/execution.h"
 #include "runtime/lapack.h"
+#include "runtime/spmd.h"
 
 namespace sheaf::runtime {
 
 void Executable::execute(Execution& execution) const {
   counters().executions.fetch_add(1, std::memory_order_relaxed);
-  absl::Status status = execute_steps(execution);
+  absl::Status status = wait_for_inputs(execution);
+  const bool is_inherited = !status.ok();
+  if (!is_inherited) status = execute_steps(execution);
   execution.inputs.clear();
   execution.outputs.clear();
-  execution.completion->finish(std::move(status));
+  if (execution.spmd) execution.spmd->end(execution.position, {.status = std::move(status), .inherited = is_inherited});
+  else execution.completion->finish(std::move(status));
+}
+
+absl::Status Executable::wait_for_inputs(const Execution& execution) const {
+  for (const std::shared_ptr<Completion>& input : execution.waits) {
+    if (absl::Status status = input->wait(); !status.ok()) return status;  // told from now on by the outputs
+  }
+  return absl::OkStatus();
 }
 
 struct Executable::Addresses {
@@ -47,9 +59,6 @@ struct Executable::Addresses {
 };
 
 absl::Status Executable::execute_steps(Execution& execution) const {
-  for (const std::shared_ptr<Completion>& input : execution.waits) {
-    if (absl::Status status = input->wait(); !status.ok()) return status;  // told from now on by the outputs
-  }
   for (Storage* storage : execution.taken) storage->wait_for_pins(1);
   for (std::size_t o = 0; o < execution.outputs.size(); ++o) {
     const int from = execution.copied_from[o];
@@ -122,6 +131,7 @@ absl::Status Executable::run_control(const codegen::Step& step, Addresses& at) c
     absl::Status operator()(const codegen::Check& check) const { return run_check(check, loc, at[check.holds]); }
     absl::Status operator()(const codegen::Callback& callback) const { return call_back(callback, loc, at); }
     absl::Status operator()(const codegen::LibraryCall& call) const { return call_library(call, loc, at); }
+    absl::Status operator()(const codegen::Collective& what) const { return executable.run_collective(what, loc, at); }
   };
   return std::visit(Run{*this, step.loc, at}, step.control->what);
 }
@@ -197,6 +207,24 @@ absl::Status Executable::run_branch(const codegen::Branch& branch, Addresses& at
   std::memcpy(&index, at[branch.index], sizeof index);
   const auto last = static_cast<std::int32_t>(branch.branches.size()) - 1;
   return run_steps(branch.branches[std::clamp(index, 0, last)], at);
+}
+
+absl::Status Executable::run_collective(const codegen::Collective& what, Loc loc, const Addresses& at) const {
+  const int position = at.execution.position;
+  if (what.kind == ir::lowering::Collective::Kind::axis_index) {
+    const codegen::Groups& groups = program_.groups[what.groups];
+    std::int32_t index = 0;
+    for (const std::vector<int>& group : groups)
+      if (const auto self = std::find(group.begin(), group.end(), position); self != group.end())
+        index = static_cast<std::int32_t>(self - group.begin());
+    std::memcpy(at[what.result], &index, sizeof index);
+    return absl::OkStatus();
+  }
+  const std::byte* operand = at[what.operand];
+  if (at.execution.spmd) return at.execution.spmd->collective(position, what, loc, operand, at[what.result]);
+  const Rendezvous::Part alone{.what = &what, .loc = loc, .operand = operand, .result = at[what.result]};
+  do_share({&alone, 1}, 0);
+  return absl::OkStatus();
 }
 
 absl::Status Executable::run_kernel(const codegen::Step& step, const Addresses& at) const {

@@ -128,6 +128,9 @@ class StepLines {
     return fmt::format("{}{}, {} of {} x {}  {}\n", indent, kRoutines[static_cast<int>(what.routine)], what.batch,
                        what.rows, what.columns, loc);
   }
+  std::string of(const codegen::Collective& meeting, const std::string& indent, const std::string& loc) const {
+    return fmt::format("{}{}, {} bytes  {}\n", indent, meeting.name, meeting.result.bytes, loc);
+  }
 
   const codegen::Program& program_;
 };

@@ -1,0 +1,123 @@
+// Two barriers. The first can end in an error, and decides under a mutex whether it did; the second counts only.
+#include "runtime/rendezvous.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/thread_pool.h"
+
+namespace sheaf::runtime {
+namespace {
+
+constexpr std::uint32_t kBroken = 1, kOneMeeting = 2;
+
+std::string described(const Rendezvous::Part& part) {
+  return fmt::format("{} at {}", part.what->name, to_string(part.loc));
+}
+
+/// "a", "a and b", "a, b and c".
+std::string listed(const std::vector<std::string>& names) {
+  if (names.size() < 2) return names.empty() ? "nobody" : names[0];
+  return fmt::format("{} and {}", fmt::join(names.begin(), names.end() - 1, ", "), names.back());
+}
+
+}  // namespace
+
+Rendezvous::Rendezvous(std::vector<std::string> members)
+    : members_(std::move(members)),
+      spins_(std::ssize(members_) <= ThreadPool::global().threads()),
+      parts_(members_.size()),
+      states_(members_.size(), State::elsewhere) {}
+
+absl::Status Rendezvous::arrive(int member, const Part& part, std::chrono::milliseconds at_most) {
+  std::uint32_t before = 0;
+  {
+    std::lock_guard lock(mutex_);
+    if (!error_.ok()) return error_;
+    before = met_.load(std::memory_order_relaxed);
+    parts_[member] = part;
+    states_[member] = State::here;
+    ++here_;
+    if (std::find(states_.begin(), states_.end(), State::ended) != states_.end()) return break_up_locked(deserted());
+    if (here_ == std::ssize(members_)) {
+      if (absl::Status error = mismatch(); !error.ok()) return break_up_locked(std::move(error));
+      here_ = 0;
+      std::fill(states_.begin(), states_.end(), State::elsewhere);
+      met_.store(before + kOneMeeting, std::memory_order_release);
+      wake_all(met_);
+      return absl::OkStatus();
+    }
+  }
+  const Deadline deadline = at_most.count() == 0 ? kNever : std::chrono::steady_clock::now() + at_most;
+  if ((wait_while_equal(met_, before, deadline, spins_) & ~kBroken) != before) return absl::OkStatus();
+  std::lock_guard lock(mutex_);
+  if ((met_.load(std::memory_order_relaxed) & ~kBroken) != before) return absl::OkStatus();  // at the last moment
+  return error_.ok() ? break_up_locked(late(at_most)) : error_;
+}
+
+void Rendezvous::leave() {
+  const std::uint32_t before = parted_.load(std::memory_order_relaxed);
+  if (done_.fetch_add(1, std::memory_order_acq_rel) + 1 == std::ssize(members_)) {
+    done_.store(0, std::memory_order_relaxed);
+    parted_.store(before + 1, std::memory_order_release);
+    wake_all(parted_);
+    return;
+  }
+  wait_while_equal(parted_, before, kNever, spins_);
+}
+
+void Rendezvous::end(int member) {
+  std::lock_guard lock(mutex_);
+  states_[member] = State::ended;
+  if (here_ > 0 && error_.ok()) (void)break_up_locked(deserted());
+}
+
+void Rendezvous::break_up() {
+  std::lock_guard lock(mutex_);
+  if (error_.ok()) (void)break_up_locked(absl::AbortedError("the run has failed"));
+}
+
+absl::Status Rendezvous::break_up_locked(absl::Status error) {
+  error_ = std::move(error);
+  met_.fetch_or(kBroken, std::memory_order_release);
+  wake_all(met_);
+  return error_;
+}
+
+absl::Status Rendezvous::mismatch() const {
+  for (std::size_t k = 1; k < parts_.size(); ++k)
+    if (parts_[k].what != parts_[0].what)
+      return absl::FailedPreconditionError(
+          fmt::format("the devices of a group came to different collectives: {} to {}, {} to {}", members_[0],
+                      described(parts_[0]), members_[k], described(parts_[k])));
+  return absl::OkStatus();
+}
+
+absl::Status Rendezvous::deserted() const {
+  return absl::FailedPreconditionError(waiting(listed(members(State::ended)) + " ended without it"));
+}
+
+absl::Status Rendezvous::late(std::chrono::milliseconds waited) const {
+  return absl::DeadlineExceededError(
+      waiting(fmt::format("{} did not come within {:g} s", listed(members(State::elsewhere)),
+                          std::chrono::duration<double>(waited).count())));
+}
+
+std::string Rendezvous::waiting(std::string_view who_is_missing) const {
+  const auto first = std::find(states_.begin(), states_.end(), State::here) - states_.begin();
+  const std::vector<std::string> here = members(State::here);
+  return fmt::format("{}: {}: {}; {} waited", to_string(parts_[first].loc), parts_[first].what->name, who_is_missing,
+                     listed(here));
+}
+
+std::vector<std::string> Rendezvous::members(State state) const {
+  std::vector<std::string> names;
+  for (std::size_t k = 0; k < members_.size(); ++k)
+    if (states_[k] == state) names.push_back(members_[k]);
+  return names;
+}
+
+}  // namespace sheaf::runtime

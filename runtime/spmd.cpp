@@ -1,0 +1,168 @@
+// Dispatch to all devices under one lock, and the end of the run: who failed, and what is told.
+#include "runtime/spmd.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include "fmt/format.h"
+#include "ir/log.h"
+#include "runtime/collectives.h"
+#include "runtime/counters.h"
+#include "runtime/device.h"
+#include "runtime/execution.h"
+
+namespace sheaf::runtime {
+namespace {
+
+std::vector<std::string> names_of(std::span<Device* const> devices) {
+  std::vector<std::string> names;
+  for (const Device* device : devices) names.push_back(device->name());
+  return names;
+}
+
+}  // namespace
+
+SpmdRun::SpmdRun(const codegen::Program& program, std::span<Device* const> devices, std::chrono::milliseconds timeout,
+                 std::shared_ptr<Completion> completion)
+    : names_(names_of(devices)),
+      timeout_(timeout),
+      completion_(std::move(completion)),
+      own_(devices.size()),
+      running_(static_cast<int>(devices.size())) {
+  for (const codegen::Groups& groups : program.groups) {
+    std::vector<Place>& places = places_.emplace_back(devices.size());
+    for (const std::vector<int>& group : groups) {
+      std::vector<std::string> members;
+      for (const int position : group) members.push_back(names_[position]);
+      rendezvous_.push_back(std::make_unique<Rendezvous>(std::move(members)));
+      for (int k = 0; k < std::ssize(group); ++k) places[group[k]] = {rendezvous_.back().get(), k};
+    }
+  }
+}
+
+absl::Status SpmdRun::collective(int position, const codegen::Collective& what, Loc loc, const std::byte* operand,
+                                 std::byte* result) {
+  const Place& place = places_[what.groups][position];
+  absl::Status met = place.rendezvous->arrive(
+      place.member, {.what = &what, .loc = loc, .operand = operand, .result = result}, timeout_);
+  if (!met.ok()) return fail_together(std::move(met));
+  const std::span<const Rendezvous::Part> parts = place.rendezvous->parts();
+  do_share(parts, place.member);
+  if (place.member == 0) {
+    CollectiveCounters& counts = counters().collectives[static_cast<int>(what.kind)];
+    counts.meetings.fetch_add(1, std::memory_order_relaxed);
+    counts.bytes.fetch_add(bytes_moved(what, std::ssize(parts)), std::memory_order_relaxed);
+  }
+  place.rendezvous->leave();
+  return absl::OkStatus();
+}
+
+absl::Status SpmdRun::fail_together(absl::Status error) {
+  if (absl::IsAborted(error)) return error;
+  {
+    std::lock_guard lock(mutex_);
+    if (together_.ok()) together_ = error;
+  }
+  break_up();
+  return absl::AbortedError("the run has failed");
+}
+
+void SpmdRun::break_up() {
+  for (const std::unique_ptr<Rendezvous>& rendezvous : rendezvous_) rendezvous->break_up();
+}
+
+void SpmdRun::end(int position, End end) {
+  const bool has_failed = !end.status.ok();
+  if (has_failed) {
+    break_up();
+  } else {
+    for (const std::vector<Place>& places : places_) places[position].rendezvous->end(places[position].member);
+  }
+  std::unique_lock lock(mutex_);
+  own_[position] = std::move(end);
+  if (--running_ == 0) ended_.notify_all();
+  const auto is_over = [this] { return running_ == 0 || is_finished_ || absl::IsDeadlineExceeded(together_); };
+  if (has_failed && timeout_.count() > 0) ended_.wait_for(lock, timeout_, is_over);
+  if (is_finished_ || (running_ > 0 && !(has_failed && timeout_.count() > 0))) return;
+  is_finished_ = true;
+  ended_.notify_all();
+  absl::Status status = outcome();
+  lock.unlock();
+  completion_->finish(std::move(status));
+}
+
+/// An input's error as it is; else of the devices' own failures the first, by name, unless all failed alike; else what
+/// became of a meeting.
+absl::Status SpmdRun::outcome() const {
+  const auto is_own = [](const End& e) { return !e.status.ok() && !absl::IsAborted(e.status); };
+  const auto inherited = std::find_if(own_.begin(), own_.end(), [](const End& e) { return e.inherited; });
+  if (inherited != own_.end()) return inherited->status;
+  const auto first = std::find_if(own_.begin(), own_.end(), is_own);
+  if (first == own_.end()) return together_;
+  if (std::ranges::all_of(own_, [&](const End& e) { return e.status == first->status; })) return first->status;
+  return absl::Status(first->status.code(),
+                      fmt::format("{} failed: {}", names_[first - own_.begin()], std::string(first->status.message())));
+}
+
+std::chrono::milliseconds collective_timeout() {
+  static const std::chrono::milliseconds timeout = [] {
+    constexpr double kDefault = 60, kLongest = 1e6;
+    double seconds = kDefault;
+    if (const char* text = std::getenv("SHEAF_COLLECTIVE_TIMEOUT"); text && *text) {
+      char* end = nullptr;
+      const double value = std::strtod(text, &end);
+      if (*end == '\0' && value >= 0 && value <= kLongest) seconds = value;
+      else
+        ir::warn(fmt::format("SHEAF_COLLECTIVE_TIMEOUT={} is not a number of seconds from 0 to {:g}; using {:g}", text,
+                             kLongest, kDefault));
+    }
+    return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
+  }();
+  return timeout;
+}
+
+absl::StatusOr<std::vector<std::vector<BufferPtr>>> Executable::run_spmd(std::span<Device* const> devices,
+                                                                         std::span<const std::vector<BufferPtr>> inputs,
+                                                                         const RunOptions& options) const {
+  if (std::ssize(devices) != program_.num_devices || inputs.size() != devices.size())
+    return absl::InvalidArgumentError(fmt::format("{} runs on {} devices; {} and inputs for {} were given",
+                                                  program_.name, program_.num_devices, devices.size(), inputs.size()));
+  for (std::size_t d = 0; d < devices.size(); ++d) {
+    if (std::find(devices.begin(), devices.begin() + d, devices[d]) != devices.begin() + d)
+      return absl::InvalidArgumentError(fmt::format("{} is given {} twice", program_.name, devices[d]->name()));
+    if (absl::Status status = check_inputs(*devices[d], inputs[d], options); !status.ok()) return status;
+  }
+  const auto completion = std::make_shared<Completion>();
+  const auto run = std::make_shared<SpmdRun>(program_, devices,
+                                             options.collective_timeout.value_or(collective_timeout()), completion);
+  std::vector<std::unique_ptr<Execution>> executions;
+  std::vector<std::vector<BufferPtr>> outputs(devices.size());
+  std::unique_lock launch(launch_mutex());
+  {
+    Claims claims;
+    for (std::size_t d = 0; d < devices.size(); ++d) {
+      executions.push_back(std::make_unique<Execution>(shared_from_this(), *devices[d], options.loc, completion));
+      executions[d]->spmd = run;
+      executions[d]->position = static_cast<int>(d);
+      if (absl::Status status = prepare(*executions[d], inputs[d], options, claims, outputs[d]); !status.ok())
+        return status;
+    }
+    for (const std::vector<BufferPtr>& of_device : inputs) donate(of_device, options);
+  }
+  const bool meets = !program_.groups.empty();
+  if (!meets && std::ranges::all_of(executions, [this](const auto& e) { return runs_inline(*e); })) {
+    launch.unlock();
+    counters().executions_inline.fetch_add(std::ssize(executions), std::memory_order_relaxed);
+    for (const std::unique_ptr<Execution>& execution : executions) execute(*execution);
+    return outputs;
+  }
+  for (std::size_t d = 0; d < devices.size(); ++d) {
+    absl::Status pushed = devices[d]->queue().push(
+        [execution = std::move(executions[d])] { execution->executable->execute(*execution); });
+    if (!pushed.ok()) run->end(static_cast<int>(d), {.status = std::move(pushed)});
+  }
+  return outputs;
+}
+
+}  // namespace sheaf::runtime

@@ -1,0 +1,67 @@
+// One run of a program on all devices of its mesh: what the devices share while it lasts. Invariant: it becomes ready
+// or failed as a whole. A device that fails sends all others home from the collectives they come to, so nobody waits
+// for it, and the error names it.
+#pragma once
+
+#include <absl/status/status.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "codegen/program.h"
+#include "runtime/buffer.h"
+#include "runtime/rendezvous.h"
+
+namespace sheaf::runtime {
+
+class SpmdRun {
+ public:
+  SpmdRun(const codegen::Program& program, std::span<Device* const> devices, std::chrono::milliseconds timeout,
+          std::shared_ptr<Completion> completion);
+
+  /// Runs the collective as the device at `position` of the mesh.
+  absl::Status collective(int position, const codegen::Collective& what, Loc loc, const std::byte* operand,
+                          std::byte* result);
+  /// How the part of one device ended. `inherited`: the error is that of an input, and is passed on as it is.
+  struct End {
+    absl::Status status = {};
+    bool inherited = false;
+  };
+  /// The device at `position` has done its part, or failed in it. The last one finishes the completion; where the run
+  /// has failed and somebody does not come to an end within the timeout, the others finish it.
+  void end(int position, End end);
+
+ private:
+  struct Place {
+    Rendezvous* rendezvous = nullptr;
+    int member = 0;
+  };
+
+  /// Remembers the first error of a meeting, and sends everyone home.
+  absl::Status fail_together(absl::Status error);
+  void break_up();
+  absl::Status outcome() const;
+
+  const std::vector<std::string> names_;
+  const std::chrono::milliseconds timeout_;
+  const std::shared_ptr<Completion> completion_;
+  std::vector<std::unique_ptr<Rendezvous>> rendezvous_;
+  std::vector<std::vector<Place>> places_;  // [groups of the program][position]
+
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable ended_;
+  std::vector<End> own_;  // of each device
+  absl::Status together_;  // the error of a meeting, which is nobody's own
+  int running_;
+  bool is_finished_ = false;
+};
+
+/// SHEAF_COLLECTIVE_TIMEOUT seconds, 60 unless it is set; 0 waits for ever.
+std::chrono::milliseconds collective_timeout();
+
+}  // namespace sheaf::runtime

@@ -1,0 +1,79 @@
+// Programs of several devices through passes, code generation and runtime, for tests that compare them with the
+// reference.
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "codegen/lower.h"
+#include "ir/literal.h"
+#include "ir/text.h"
+#include "passes/pipeline.h"
+#include "runtime/device.h"
+#include "runtime/executable.h"
+
+namespace sheaf::tests {
+
+/// From text; the first function.
+inline ir::FunctionRef parsed(const std::string& text) {
+  const absl::StatusOr<ir::Module> module = ir::parse(text);
+  REQUIRE_MESSAGE(module.ok(), std::string(module.status().message()));
+  return module->functions[0];
+}
+
+/// The program of one device of f's mesh, ready to run.
+inline runtime::ExecutablePtr load_local(const ir::FunctionRef& f, const std::vector<bool>& donated = {}) {
+  // The passes are to take it as it is, not as a program over global arrays that they have to split.
+  passes::Plan plan = passes::run_pipeline(f->on_mesh({}), {.donated = donated, .observe = {}});
+  plan.function = plan.function->on_mesh(f->mesh());
+  auto executable = runtime::Executable::load(codegen::lower(plan), {.tier = runtime::Tier::interpreted});
+  REQUIRE_MESSAGE(executable.ok(), std::string(executable.status().message()));
+  return *executable;
+}
+
+inline std::vector<runtime::Device*> first_devices(int count) {
+  runtime::ensure_devices(count);
+  std::vector<runtime::Device*> devices = runtime::devices();
+  devices.resize(count);
+  return devices;
+}
+
+using PerDevice = std::vector<std::vector<runtime::BufferPtr>>;
+
+inline PerDevice to_devices(std::span<const ir::Literals> inputs) {
+  PerDevice buffers(inputs.size());
+  const std::vector<runtime::Device*> devices = first_devices(static_cast<int>(inputs.size()));
+  for (std::size_t d = 0; d < inputs.size(); ++d)
+    for (const ir::Literal& x : inputs[d]) {
+      auto buffer = runtime::Buffer::from_host(*devices[d], std::span(x.data(), x.bytes()), {});
+      REQUIRE(buffer.ok());
+      buffers[d].push_back(*std::move(buffer));
+    }
+  return buffers;
+}
+
+inline PerDevice start(const runtime::ExecutablePtr& executable, const PerDevice& inputs,
+                       const runtime::RunOptions& options = {}) {
+  auto outputs = executable->run_spmd(first_devices(static_cast<int>(inputs.size())), inputs, options);
+  REQUIRE_MESSAGE(outputs.ok(), std::string(outputs.status().message()));
+  return *std::move(outputs);
+}
+
+inline std::vector<ir::Literals> to_host(const PerDevice& outputs, const ir::Function& f) {
+  std::vector<ir::Literals> results(outputs.size());
+  for (std::size_t d = 0; d < outputs.size(); ++d)
+    for (std::size_t j = 0; j < outputs[d].size(); ++j) {
+      ir::Literal& y = results[d].emplace_back(f.results()[j].type());
+      const absl::Status s = outputs[d][j]->to_host(std::span(y.data(), y.bytes()));
+      REQUIRE_MESSAGE(s.ok(), std::string(s.message()));
+    }
+  return results;
+}
+
+inline std::vector<ir::Literals> run_local(const ir::FunctionRef& f, std::span<const ir::Literals> inputs) {
+  return to_host(start(load_local(f), to_devices(inputs)), *f);
+}
+
+}  // namespace sheaf::tests

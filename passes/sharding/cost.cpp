@@ -1,4 +1,6 @@
-// The table of collectives: rings send (n - 1) / n of the whole in n - 1 steps, trees twice the whole in 2 log2 n.
+// Gathers and scatters by doubling and halving: log2 n rounds, in which a device sends (n - 1) / n of the whole, as a
+// ring would in n - 1 steps. A sum is a scatter and a gather (R. Thakur, R. Rabenseifner, W. Gropp, Optimization of
+// Collective Communication Operations in MPICH, 2005).
 #include "passes/sharding/cost.h"
 
 #include <algorithm>
@@ -33,12 +35,8 @@ CommCost over(const Link& link, double steps, double bytes) {
   return {.bytes = bytes, .seconds = steps * link.latency + bytes / link.bandwidth};
 }
 
-CommCost all_reduce_over(const Level& l, double payload) {
-  const CommCost ring = over(l.link, 2 * (l.ways - 1), 2 * (l.ways - 1) / l.ways * payload);
-  const double rounds = static_cast<double>(std::bit_width(static_cast<std::uint64_t>(l.ways) - 1));
-  const CommCost tree = over(l.link, 2 * rounds, 2 * payload);
-  return tree.seconds < ring.seconds ? tree : ring;
-}
+/// Rounds in which each device reaches twice as many others as before.
+double rounds(double ways) { return static_cast<double>(std::bit_width(static_cast<std::uint64_t>(ways) - 1)); }
 
 }  // namespace
 
@@ -48,20 +46,15 @@ CommCost cost_of(CollectiveKind kind, double payload, const ir::MeshAtoms& atoms
   CommCost cost;
   for (std::size_t i = 0; i < levels.size(); ++i) {
     const Level& l = levels[i];
-    const CommCost ring = over(l.link, l.ways - 1, (l.ways - 1) / l.ways * payload);
+    const CommCost once = over(l.link, rounds(l.ways), (l.ways - 1) / l.ways * payload);
     switch (kind) {
-      case CollectiveKind::all_reduce:
-        // Reduced and scattered within, summed across by the slowest, gathered within.
-        if (i + 1 == levels.size()) cost += all_reduce_over(l, payload);
-        else cost += over(l.link, 2 * (l.ways - 1), 2 * ring.bytes);
-        payload /= l.ways;
-        break;
+      case CollectiveKind::all_reduce: cost += once; [[fallthrough]];
       case CollectiveKind::all_gather:
       case CollectiveKind::reduce_scatter:
-        cost += ring;
+        cost += once;
         payload /= l.ways;
         break;
-      case CollectiveKind::all_to_all: cost += ring; break;  // by level; each passes on all that it has
+      case CollectiveKind::all_to_all: cost += once; break;  // by level; each passes on all that it has
       case CollectiveKind::ppermute:
         if (i + 1 == levels.size()) cost += over(l.link, 1, payload);
         break;

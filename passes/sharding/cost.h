@@ -19,8 +19,8 @@ struct CommCost {
 };
 
 /// A collective over the devices that differ in `axes`. `payload` is what one device holds of the larger of its
-/// operand and result, in bytes: the result of an all_gather, the operand of all others. Rings, or trees for small
-/// sums; axes of unlike links in turn, the fastest innermost. Nothing over one device costs nothing.
+/// operand and result, in bytes: the result of an all_gather, the operand of all others. Axes of unlike links in turn,
+/// the fastest innermost. Nothing over one device costs nothing.
 CommCost cost_of(CollectiveKind kind, double payload, const ir::MeshAtoms& atoms, const ir::Atoms& axes,
                  const Profile& profile);
 

@@ -75,28 +75,34 @@ class FlowBuilder {
     return static_cast<int>(flow_.sites.size()) - 1;
   }
 
-  // Of what the spec names, what divides and is not taken; more only where it is open.
+  // Of what the spec names, what divides and is not taken; where it is open, what the type says beyond that.
   void constrain(Site& site, const ops::WithSharding& constraint) {
     Spec spec = *parse_spec(constraint.spec);
     spec.resize(site.value.rank());
+    std::vector<PlacedDim> wanted;
+    bool agrees = true;
     for (std::size_t d = 0; d < spec.size(); ++d) {
-      PlacedDim wanted{.atoms = {}, .open = spec[d].open};
-      std::int64_t rest = site.value.dims()[d];
-      for (const int a : atoms_.of(spec[d].axes)) {
-        if (rest % atoms_[a].size != 0 || std::count(site.placement.taken.begin(), site.placement.taken.end(), a))
-          break;
-        rest /= atoms_[a].size;
-        wanted.atoms.push_back(a);
-      }
-      PlacedDim& dim = site.placement.dims[d];
-      const bool extends = dim.atoms.size() >= wanted.atoms.size() &&
-                           std::equal(wanted.atoms.begin(), wanted.atoms.end(), dim.atoms.begin());
-      if (!wanted.open || !extends) dim.atoms = std::move(wanted.atoms);
-      dim.open = wanted.open;
+      wanted.push_back({.atoms = available(site, d, spec[d].axes), .open = spec[d].open});
+      agrees &= is_prefix(wanted[d].atoms, site.placement.dims[d].atoms);
       if (spec[d].priority == 0) continue;
       site.priorities.resize(spec.size());
       site.priorities[d] = spec[d].priority;
     }
+    for (std::size_t d = 0; d < spec.size(); ++d)
+      if (agrees && wanted[d].open) wanted[d].atoms = site.placement.dims[d].atoms;
+    site.placement.dims = std::move(wanted);
+  }
+
+  Atoms available(const Site& site, std::size_t d, const Axes& axes) const {
+    Atoms atoms;
+    std::int64_t rest = site.value.dims()[d];
+    for (const int a : atoms_.of(axes)) {
+      const Atoms& taken = site.placement.taken;
+      if (rest % atoms_[a].size != 0 || std::find(taken.begin(), taken.end(), a) != taken.end()) break;
+      rest /= atoms_[a].size;
+      atoms.push_back(a);
+    }
+    return atoms;
   }
 
   void fill(Scope& scope) {
@@ -188,8 +194,15 @@ class FlowBuilder {
     else if (e.op == &ops::shard_map) mapped(scope, e);
     else if (e.op == &ops::barrier)
       for (int k = 0; k < e.num_in(); ++k) edge(e, {{scope.site(&e, k)}, {scope.sites[e.out(k)]}}, 1);
+    else if (e.op == &ops::call || e.op == &ops::checkpoint) called(scope, e);
     else
       for (std::size_t r = 0; r < e.regions.size(); ++r) region(scope, e, r);
+  }
+
+  void called(Scope& scope, const Eqn& e) {
+    const Scope& inner = region(scope, e, 0);
+    for (int k = 0; k < e.num_in(); ++k) edge(e, {{scope.site(&e, k)}, {inner.sites[inner.function->params()[k]]}}, 1);
+    for (int j = 0; j < e.num_out(); ++j) edge(e, {{inner.site(nullptr, j)}, {scope.sites[e.out(j)]}}, 1);
   }
 
   std::vector<int> results_from(const Scope& scope, const Eqn& e, int count) {

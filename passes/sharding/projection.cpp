@@ -14,9 +14,6 @@ namespace {
 
 bool lists(const Atoms& atoms, int atom) { return std::find(atoms.begin(), atoms.end(), atom) != atoms.end(); }
 
-bool is_prefix(const Atoms& a, const Atoms& b) {
-  return a.size() <= b.size() && std::equal(a.begin(), a.end(), b.begin());
-}
 bool is_strict_prefix(const Atoms& a, const Atoms& b) { return a.size() < b.size() && is_prefix(a, b); }
 
 // What all tensors agree on for one factor. Once `grows` is false, further tensors may veto but not contribute.
@@ -64,7 +61,7 @@ Atoms fitting(const Atoms& wanted, const Projected& tensor, const FactorAtoms& f
     const std::int64_t n = atoms[a].size;
     if (lists(*tensor.taken, a) || (is_new && (f.closed || !f.overflow.empty() || rest % n != 0))) break;
     fit.push_back(a);
-    if (rest % n == 0) rest /= n;
+    rest = rest % n == 0 ? rest / n : 1;
   }
   return fit;
 }

@@ -2,6 +2,7 @@
 // each factor, and become axes of dims again. Invariant: axes are only ever added behind those a dim already has.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "ir/factors.h"
@@ -19,6 +20,10 @@ struct Placement {
   std::vector<PlacedDim> dims;
   ir::Atoms taken = {};  // atoms that no dim may have: partial sums over them, or they belong to a shard_map around
 };
+
+inline bool is_prefix(const ir::Atoms& a, const ir::Atoms& b) {
+  return a.size() <= b.size() && std::equal(a.begin(), a.end(), b.begin());
+}
 
 enum class Direction : std::uint8_t { none, forward, backward, both };  // forward: from operands to results
 

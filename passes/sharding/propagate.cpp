@@ -11,6 +11,7 @@
 #include <set>
 
 #include "ir/builder.h"
+#include "ir/log.h"
 #include "ir/op.h"
 #include "ir/ops/attrs.h"
 #include "passes/sharding/constraints.h"
@@ -38,7 +39,8 @@ class Schedule {
     for (const Site& s : flow_.sites) priorities.insert(s.priorities.begin(), s.priorities.end());
     for (const int p : priorities) {
       const std::vector<Hidden> hidden = hide(p);
-      for (level_ = options_.by_op ? 0 : kLevels - 1; level_ < kLevels; ++level_) settle();
+      const int first = options_.by_op ? 0 : kLevels - 1;
+      for (level_ = first; level_ < kLevels; ++level_) settle(level_ == first);
       restore(hidden);
     }
     return visits_;
@@ -72,8 +74,10 @@ class Schedule {
     }
   }
 
-  void settle() {
-    for (std::size_t r = 0; r < flow_.rules.size(); ++r) push(static_cast<int>(r));
+  // A rule that does no more than at the level before has nothing to do until a site of it changes.
+  void settle(bool is_first) {
+    for (std::size_t r = 0; r < flow_.rules.size(); ++r)
+      if (is_first || does_more(flow_.rules[r])) push(static_cast<int>(r));
     while (!worklist_.empty()) {
       const int r = worklist_.front();
       worklist_.pop();
@@ -87,16 +91,20 @@ class Schedule {
     worklist_.push(rule);
   }
 
-  Direction direction(const Rule& rule, const Factor& factor) const {
+  bool does_more(const Rule& rule) const {
+    return std::any_of(rule.factors.factors.begin(), rule.factors.factors.end(),
+                       [&](const Factor& f) { return direction(rule, f, level_) != direction(rule, f, level_ - 1); });
+  }
+  Direction direction(const Rule& rule, const Factor& factor, int level) const {
     if (factor.cls == FactorClass::N && !rule.has_room) return Direction::none;
     const Op op = rule.eqn->op;
-    if (op == &ops::broadcast && level_ < 4) return level_ < 2 ? Direction::none : Direction::backward;
-    if (level_ < 2) {
-      if (level_ == 0 && !reads_alone(rule)) return Direction::none;
+    if (op == &ops::broadcast && level < 4) return level < 2 ? Direction::none : Direction::backward;
+    if (level < 2) {
+      if (level == 0 && !reads_alone(rule)) return Direction::none;
       if (is_dynamic_slice(op)) return Direction::forward;
       return rule.keeps_factors ? Direction::both : Direction::none;
     }
-    return level_ > 2 || factor.cls == FactorClass::P ? Direction::both : Direction::none;
+    return level > 2 || factor.cls == FactorClass::P ? Direction::both : Direction::none;
   }
   bool reads_alone(const Rule& rule) const {
     for (int k = 0; k < rule.operands(); ++k)
@@ -109,11 +117,12 @@ class Schedule {
     directions_.clear();
     bool any = false;
     for (const Factor& f : rule.factors.factors) {
-      directions_.push_back(direction(rule, f));
+      directions_.push_back(direction(rule, f, level_));
       any |= directions_.back() != Direction::none;
     }
     if (!any) return;
     ++visits_;
+    if (std::none_of(rule.tensors.begin(), rule.tensors.end(), [&](const Tensor& t) { return is_split(t); })) return;
     std::deque<Placement> views;
     std::vector<Projected> tensors;
     for (std::size_t i = 0; i < rule.tensors.size(); ++i)
@@ -126,6 +135,12 @@ class Schedule {
                                             options_.strategy, atoms_);
     for (std::size_t i = 0; i < tensors.size(); ++i)
       if (tensors[i].changed) update(r, i, tensors[i], sources);
+  }
+
+  bool is_split(const Tensor& t) const {
+    if (t.manual) return true;
+    const std::vector<PlacedDim>& dims = flow_.sites[t.site].placement.dims;
+    return std::any_of(dims.begin(), dims.end(), [](const PlacedDim& d) { return !d.atoms.empty(); });
   }
 
   // A value of a shard_map's body as it is outside.
@@ -152,7 +167,7 @@ class Schedule {
       Atoms& wanted = dims[d];
       if (t.manual) wanted.erase(wanted.begin(), wanted.begin() + std::ssize(t.manual->dims[d]));
       const Atoms& old = site.placement.dims[d].atoms;
-      if (wanted.size() <= old.size() || !std::equal(old.begin(), old.end(), wanted.begin())) continue;
+      if (wanted.size() == old.size() || !is_prefix(old, wanted)) continue;
       const auto is_used = [&](int a) {
         return std::any_of(site.placement.dims.begin(), site.placement.dims.end(),
                            [&](const PlacedDim& p) { return std::count(p.atoms.begin(), p.atoms.end(), a) > 0; });
@@ -282,7 +297,8 @@ Propagated propagate(const FunctionRef& f, const PropagateOptions& options) {
   Propagated done;
   done.visits = Schedule(flow, atoms, options).run();
   done.function = Remaker(flow, atoms).run(*flow.scope, true)->on_mesh(f->mesh());
-  if (options.explains) done.reasons = reasons(flow, atoms);
+  if (options.explains || is_logged(LogTopic::passes)) done.reasons = reasons(flow, atoms);
+  for (const std::string& line : done.reasons) log(LogTopic::passes, "{}: {}", f->name(), line);
   return done;
 }
 

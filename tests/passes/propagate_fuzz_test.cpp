@@ -127,7 +127,7 @@ class Grower {
   void grow() {
     const Value v = dice_.any(values_);
     const int rank = v.rank();
-    switch (dice_.below(13)) {
+    switch (dice_.below(14)) {
       case 0: values_.push_back(b_.emit(ops::neg, {v})); break;
       case 1: values_.push_back(v + alike(v)); break;
       case 2: values_.push_back(v * alike(v)); break;
@@ -175,6 +175,7 @@ class Grower {
       case 11:
         if (rank > 0) map(v);
         break;
+      case 12: branch(v); break;
       default: scan(v); break;
     }
   }
@@ -183,6 +184,17 @@ class Grower {
     const std::int64_t n = v.type().num_elements(), part = dice_.any<std::int64_t>({1, 2, 3, 4, 8});
     const Shape dims = n % part == 0 ? Shape{part, n / part} : Shape{n};
     values_.push_back(b_.emit(ops::reshape, {v}, ops::Reshape{.shape = {dims}}));
+  }
+  // One of two ways, by a number known beforehand.
+  void branch(Value v) {
+    std::vector<FunctionRef> ways;
+    for (const bool turns : {false, true}) {
+      Builder way("way");
+      const Value x = way.param(v.type()), y = way.param(v.type());
+      ways.push_back(way.finish({turns ? x * y : -y}));
+    }
+    const Value index = b_.constant(DType::i32, dice_.below(2));
+    values_.push_back(b_.emit_all(&ops::cond, {index, v, alike(v)}, nullptr, std::move(ways))[0]);
   }
   // Through a body for one axis, which a dim of it is split over; the others stay with the compiler.
   void map(Value v) {

@@ -318,3 +318,16 @@ TEST_CASE("a spec says priorities, none of them 0 aloud") {
   CHECK(parse_spec("a:p256").status().message() == "\"p256\" is not a priority from 0 to 255");
   CHECK(parse_spec("a:px").status().message() == "\"px\" is not a priority from 0 to 255");
 }
+
+TEST_CASE("what gradients of stacked weights must lie like reaches into the loop that makes them") {
+  const FunctionRef f = on_mesh("data=4", R"((%x: f32[3, 64@data, 8], %g: f32[3, 64@data, 16]) -> f32[3, 8, 16] on @m {
+    %w: f32[3, 8, 16] = scan %x, %g {carry=0, length=3, reverse=true} (%x1: f32[64, 8], %g1: f32[64, 16]) {
+      %0: f32[8, 16] = dot %x1, %g1 {lhs=[0], rhs=[0]}
+      return %0
+    }
+    return %w
+  })");
+  const FunctionRef out = passes::propagate(f, {.results = {*parse_spec("_,data,_")}}).function;
+  CHECK(layouts(*out) == "scan [ ][data][ ]; with_sharding [ ][data][ ]");
+  CHECK(layouts(*out->eqns()[0]->regions[0]) == "dot [data][ ]");
+}

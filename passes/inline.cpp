@@ -1,7 +1,7 @@
 // What exists for the transforms alone gives way to what computes its value: calls, which let equal layers be
-// transformed once, checkpoints, custom rules, and ops that stand for others (OpDef::expand). It runs once, after all
-// transforms, in regions too. Kernels of a plan are opened, so that the dump of any stage can go through the pipeline
-// again.
+// transformed once, checkpoints and custom rules; and later, when layouts are settled, ops that stand for others
+// (OpDef::expand). It runs after all transforms, in regions too. Kernels of a plan are opened, so that the dump of any
+// stage can go through the pipeline again.
 #include "ir/builder.h"
 #include "ir/op.h"
 #include "passes/emit.h"
@@ -15,44 +15,49 @@ namespace {
 
 using Expand = Values (*)(Builder&, const Eqn&, const Values&);
 
-Expand expansion_of(const Eqn& e) {
+enum class Which : std::uint8_t { calls, calls_and_ops };
+
+Expand expansion_of(const Eqn& e, Which which) {
   if (e.op == &ops::kernel)
     return [](Builder& b, const Eqn& kernel, const Values& operands) {
       return inline_into(b, *kernel.regions[0], operands);
     };
-  if (e.op->expand) return e.op->expand;
+  if (e.op->expand && which == Which::calls_and_ops) return e.op->expand;
   const RegionRules* rules = region_rules(e.op);
   return rules ? rules->expand : nullptr;
 }
 
-// One level: what an expansion contains is expanded by the next round.
-FunctionRef expand_once(const FunctionRef& f, bool& changed) {
-  return remade(*f, [&](Builder& b, const Eqn& e, Values operands) {
-    const Expand expand = expansion_of(e);
-    if (!expand) return b.emit_all(e.op, std::move(operands), e.attributes, in_regions(e, inline_calls));
-    changed = true;
-    return expand(b, e, operands);
-  });
-}
-
-bool has_work(const Function& f) {
+bool has_work(const Function& f, Which which) {
   for (const Eqn* e : f.eqns()) {
-    if (expansion_of(*e)) return true;
+    if (expansion_of(*e, which)) return true;
     for (const FunctionRef& r : e->regions)
-      if (has_work(*r)) return true;
+      if (has_work(*r, which)) return true;
   }
   return false;
 }
 
-}  // namespace
-
-FunctionRef inline_calls(const FunctionRef& f) {
+// One level at a time: what an expansion contains is expanded by the next round.
+FunctionRef expanded(const FunctionRef& f, Which which) {
   FunctionRef out = f;
-  for (bool changed = has_work(*f); changed;) {
+  for (bool changed = has_work(*f, which); changed;) {
     changed = false;
-    out = expand_once(out, changed);
+    out = remade(*out, [&](Builder& b, const Eqn& e, Values operands) {
+      const Expand expand = expansion_of(e, which);
+      if (expand) {
+        changed = true;
+        return expand(b, e, operands);
+      }
+      std::vector<FunctionRef> regions;
+      for (const FunctionRef& r : e.regions) regions.push_back(expanded(r, which));
+      return b.emit_all(e.op, std::move(operands), e.attributes, std::move(regions));
+    });
   }
   return out;
 }
+
+}  // namespace
+
+FunctionRef inline_calls(const FunctionRef& f) { return expanded(f, Which::calls); }
+FunctionRef expand_ops(const FunctionRef& f) { return expanded(f, Which::calls_and_ops); }
 
 }  // namespace sheaf::passes

@@ -20,6 +20,7 @@ struct Pass {
   std::string_view doc;  // one line: what it does, or why it stands where it does
   ir::FunctionRef (*run)(const ir::FunctionRef&);
   Takes takes = Takes::equations;
+  bool makes_local = false;  // what enters it says where parameters and results lie on the mesh
   bool makes_kernels = false;  // what enters it is the program as optimised
 };
 

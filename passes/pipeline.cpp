@@ -2,6 +2,7 @@
 // stage says why it stands where it does; the lines between say what holds from there on.
 #include "passes/pipeline.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include "ir/check.h"
@@ -15,6 +16,7 @@
 #include "passes/memory.h"
 #include "passes/pass.h"
 #include "passes/schedule.h"
+#include "passes/sharding/partition.h"
 #include "passes/simplify.h"
 #include "passes/transforms.h"
 
@@ -23,6 +25,18 @@ namespace sheaf::passes {
 using namespace ir;
 
 namespace {
+
+// Where the caller wants a result is a constraint like any other.
+FunctionRef with_results_at(const FunctionRef& f, const std::vector<std::optional<Spec>>& wanted) {
+  if (std::none_of(wanted.begin(), wanted.end(), [](const auto& spec) { return spec.has_value(); })) return f;
+  Builder b(f->name());
+  Values results = inline_into(b, *f, clone_params(b, *f, Mask(f->params().size(), true)));
+  for (std::size_t j = 0; j < wanted.size(); ++j)
+    if (wanted[j])
+      results[j] = b.emit(ops::with_sharding, {results[j]},
+                          ops::WithSharding{.mesh = to_string(f->mesh()), .spec = to_text(*wanted[j])});
+  return b.finish(std::move(results))->on_mesh(f->mesh());
+}
 
 // Unread parameters stay, because a caller passes every one.
 FunctionRef drop_dead(const FunctionRef& f) {
@@ -38,8 +52,18 @@ FunctionRef on_real_numbers(const FunctionRef& f) { return has_complex(*f) ? spl
 constexpr Pass kStages[] = {
     // Differentiation and batching are done: the tracer applied them as it met them. Calls, which let them transform
     // equal layers once, have served their purpose.
-    {"inline", "calls and composite ops become what they stand for: everything below sees one flat program",
+    {"inline", "calls and custom rules become what they stand for: everything below sees one flat program",
      inline_calls},
+
+    // Layouts are settled on the program as the user wrote it, because an op's own rule splits better than what it
+    // stands for. A program that is on no mesh passes through.
+
+    {"partition", "the program of one device: values become its parts of them, and collectives appear",
+     [](const FunctionRef& f) { return f->mesh() ? partition(f) : f; }, Takes::equations, true},
+
+    // Beyond this point all types are plain, and the program is that of every device.
+
+    {"expand", "composite ops become the equations they stand for", expand_ops},
 
     {"complex", "complex numbers become pairs of real ones: nothing below needs to know of them", on_real_numbers},
 
@@ -54,7 +78,7 @@ constexpr Pass kStages[] = {
     // Beyond this point the program is minimal; no later stage removes or rewrites arithmetic.
 
     {"fuse", "equations into groups, one kernel each; order of kernels is the order of the program", fuse,
-     Takes::equations, true},
+     Takes::equations, false, true},
 
     // Beyond this point every equation is a kernel or a dense constant, and is never regrouped.
 
@@ -95,12 +119,17 @@ Plan run_pipeline(const FunctionRef& traced, const PipelineOptions& options) {
     ++number;
     before = Clock::now();
   };
-  FunctionRef f = traced, optimised;
+  FunctionRef f = with_results_at(traced, options.results), optimised;
+  std::vector<Type> in_types, out_types;
   done("traced", f);
   for (const Pass& stage : kStages) {
     if (stage.makes_kernels) optimised = f;
+    if (stage.makes_local && f->mesh()) {
+      in_types = f->param_types();
+      out_types = f->result_types();
+    }
     f = stage.run(f);
-    if (traced->mesh()) f = f->on_mesh(traced->mesh());
+    if (f->mesh() != traced->mesh()) f = f->on_mesh(traced->mesh());
     done(stage.name, f);
   }
   // Buffers come last: which of two values can share one depends on the order of the kernels alone.
@@ -111,6 +140,8 @@ Plan run_pipeline(const FunctionRef& traced, const PipelineOptions& options) {
   return {.function = std::move(memory.function),
           .optimised = std::move(optimised),
           .arena_bytes = memory.arena_bytes,
+          .in_types = std::move(in_types),
+          .out_types = std::move(out_types),
           .alias = std::move(memory.alias)};
 }
 

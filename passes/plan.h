@@ -15,6 +15,8 @@ struct Plan {
   ir::FunctionRef function;
   ir::FunctionRef optimised;  // the program before fusion made kernels of it
   std::int64_t arena_bytes = 0;
+  // Of a program on a mesh: the whole parameters and results, with the axes that their parts lie on. Else empty.
+  std::vector<ir::Type> in_types = {}, out_types = {};
   std::vector<int> alias;  // per result: the donated parameter whose buffer it takes, or -1
 };
 

@@ -83,5 +83,7 @@ Dce dce(const ir::FunctionRef& f, const Mask& used);
 
 /// Calls, checkpoints and custom rules replaced by the regions that compute their values, kernels of a plan by theirs.
 ir::FunctionRef inline_calls(const ir::FunctionRef& f);
+/// That, and ops that stand for others replaced by the equations they stand for.
+ir::FunctionRef expand_ops(const ir::FunctionRef& f);
 
 }  // namespace sheaf::passes

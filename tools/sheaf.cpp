@@ -176,7 +176,7 @@ bool has_reference(const ir::Function& f) {
 
 // A linear map known by its transpose has no reference; expanded it has.
 ir::Literals interpret(const ir::FunctionRef& f, const ir::Literals& inputs) {
-  return ir::eval(has_reference(*f) ? *f : *passes::inline_calls(f), inputs);
+  return ir::eval(has_reference(*f) ? *f : *passes::expand_ops(f), inputs);
 }
 
 int run(const Options& o) {

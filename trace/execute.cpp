@@ -23,7 +23,7 @@ namespace {
 // The reference interpreter, for SHEAF_INTERPRET=1: slow, and right.
 class Interpreted final : public Compiled {
  public:
-  explicit Interpreted(const ir::FunctionRef& f) : f_(passes::inline_calls(f)) {}
+  explicit Interpreted(const ir::FunctionRef& f) : f_(passes::expand_ops(f)) {}
 
   std::vector<runtime::BufferPtr> run(std::span<const runtime::BufferPtr> buffers, const std::vector<bool>&,
                                       Loc loc) const override {

@@ -126,7 +126,7 @@ BadValues watched_values() {
 std::string first_bad_equation(const Source& source, std::span<const ir::Literal> inputs, BadValues bad) {
   Search search(bad, source.line);
   const ir::Observed observed(search);
-  ir::eval(*passes::inline_calls(source.function), inputs);
+  ir::eval(*passes::expand_ops(source.function), inputs);
   return search.report();
 }
 

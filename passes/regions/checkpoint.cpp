@@ -81,7 +81,7 @@ void split_checkpoint(Halves& halves, const Eqn& e, const Mask& known) {
   const auto& policy = e.attrs<ops::Checkpoint>();
   if (policy.policy == Policy::everything) return split_call(halves, e.regions[0], e.operands, e.outs(), known);
   // Names and dots inside calls count: the callees are opened.
-  const FunctionRef f = policy.policy == Policy::nothing ? e.regions[0] : inline_calls(e.regions[0]);
+  const FunctionRef f = policy.policy == Policy::nothing ? e.regions[0] : expand_ops(e.regions[0]);
   const Values candidates = saved_values(policy, *f);
   const PartialEval p = partial_eval(f->with_results(f->results() + candidates), known);
   const std::size_t num_results = f->results().size();

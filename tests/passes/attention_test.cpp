@@ -42,7 +42,7 @@ std::int64_t steps_of(const Function& f) {
 
 void check_blocks(const std::string& sample, std::int64_t steps) {
   INFO("sample: ", sample);
-  const FunctionRef f = function_of(sample), blocks = passes::inline_calls(f);
+  const FunctionRef f = function_of(sample), blocks = passes::expand_ops(f);
   CHECK(steps_of(*blocks) == steps);
   const Literals in = random_inputs(*f, 3), want = ir::eval(*f, in), got = ir::eval(*blocks, in);
   for (std::size_t j = 0; j < want.size(); ++j) {
@@ -95,7 +95,7 @@ TEST_CASE("beside infinities a weight of 0 gives NaN where its block is read, an
       "attention " + operands, "attention_tangent " + operands + ", f64[1, 300], " + operands,
       "attention_backward " + operands + ", f64[1, 300], f64[300, 1, 1], f64[1, 300]"};
   for (const std::string& sample : samples) {
-    const FunctionRef f = function_of(sample + " {after=0}"), blocks = passes::inline_calls(f);
+    const FunctionRef f = function_of(sample + " {after=0}"), blocks = passes::expand_ops(f);
     Literals in = random_inputs(*f, 3);
     in[2].set(250, kInf);
     const Literals want = ir::eval(*f, in), got = ir::eval(*blocks, in);
@@ -146,9 +146,9 @@ TEST_CASE("the derivatives of a large batch are taken in parts, but for the sum 
 
 TEST_CASE("a step of attention has two products, a step of its gradient five") {
   const FunctionRef f = function_of("attention f32[1024, 8, 64], f32[1024, 8, 64], f32[1024, 8, 64] {after=0}");
-  CHECK(count_of(*passes::inline_calls(f), &ops::dot) == 2);
+  CHECK(count_of(*passes::expand_ops(f), &ops::dot) == 2);
   const passes::Vjp v = passes::vjp(f, {true, true, true});
-  CHECK(count_of(*passes::inline_calls(v.backward), &ops::dot) == 5);
+  CHECK(count_of(*passes::expand_ops(v.backward), &ops::dot) == 5);
 }
 
 TEST_CASE("attention over 4096 queries and keys and its gradient never hold all scores") {

@@ -25,7 +25,7 @@ void check_both(const std::vector<double>& x, const std::vector<double>& kernel,
   const Literals in{vec(f32, x), vec(f32, kernel)};
   const FunctionRef f = one_op(ops::conv, in, with(over(std::move(attrs), {0})));
   check_values(eval(*f, in)[0], want);
-  check_values(eval(*passes::inline_calls(f), in)[0], want);
+  check_values(eval(*passes::expand_ops(f), in)[0], want);
 }
 
 std::string refused(const Shape& x, const Shape& kernel, ops::Conv attrs) {
@@ -84,7 +84,7 @@ TEST_CASE("a convolution or pool whose padded operand is no array is refused") {
 TEST_CASE("a convolution of so many phases that their number cannot be counted is one product") {
   const ops::Conv attrs = over({.strides = {kStep - 1, kStep - 1}, .lhs_dilation = {kStep, kStep}}, {0, 1});
   const FunctionRef f = one_op(ops::conv, {Literal(f32, {1, 2}, {1, 2}), Literal(f32, {1, 1}, {1})}, with(attrs));
-  const FunctionRef expanded = passes::inline_calls(f);
+  const FunctionRef expanded = passes::expand_ops(f);
   const auto& eqns = expanded->eqns();
   CHECK(std::count_if(eqns.begin(), eqns.end(), [](const Eqn* e) { return e->op == &ops::dot; }) == 1);
   CHECK(std::count_if(eqns.begin(), eqns.end(), [](const Eqn* e) { return e->op == &ops::conv; }) == 0);

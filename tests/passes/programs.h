@@ -32,7 +32,7 @@ inline ir::Literal field64(const Shape& dims) {
 
 /// What the transforms leave is evaluated after the expansion of calls and custom rules.
 inline ir::Literals value_of(const ir::FunctionRef& f, const ir::Literals& in) {
-  const ir::FunctionRef flat = passes::inline_calls(f);
+  const ir::FunctionRef flat = passes::expand_ops(f);
   const absl::Status s = ir::verify(*flat);
   REQUIRE_MESSAGE(s.ok(), std::string(s.message()));
   return ir::eval(*flat, in);

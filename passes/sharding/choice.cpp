@@ -1,0 +1,354 @@
+// The search: atoms that every layout at hand keeps together are one unit, so that the work depends on the axes in use
+// and not on their sizes; every unit goes to no factor or to one, at every place among those that are there already.
+#include "passes/sharding/choice.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <optional>
+#include <tuple>
+
+#include "ir/check.h"
+
+namespace sheaf::passes {
+
+using namespace ir;
+
+namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr std::int64_t kMaxAssignments = 20'000;
+
+bool holds(const Atoms& atoms, int a) { return std::find(atoms.begin(), atoms.end(), a) != atoms.end(); }
+
+std::optional<ReduceKind> reduction(Combine c) {
+  switch (c) {
+    case Combine::sum: return ReduceKind::sum;
+    case Combine::prod: return ReduceKind::prod;
+    case Combine::max: return ReduceKind::max;
+    case Combine::min: return ReduceKind::min;
+    case Combine::and_: return ReduceKind::and_;
+    case Combine::or_: return ReduceKind::or_;
+    case Combine::none:
+    case Combine::custom: break;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Sharding layout_of(const TensorFactors& tensor, const Choice& choice) {
+  Sharding s;
+  for (const FactorList& dim : tensor) {
+    s.dims.emplace_back();
+    for (const int f : dim)
+      s.dims.back().insert(s.dims.back().end(), choice.factors[f].begin(), choice.factors[f].end());
+  }
+  return s;
+}
+
+Sharding operand_layout(const Factors& f, const Choice& choice, int k) {
+  Sharding s = layout_of(f.in[k], choice);
+  if (!choice.is_partial.empty() && choice.is_partial[k]) s.unreduced = choice.partial;
+  return s;
+}
+
+Sharding result_layout(const Factors& f, const Choice& choice, int j) {
+  Sharding s = layout_of(f.out[j], choice);
+  s.unreduced = choice.partial;
+  for (std::size_t i = 0; i < f.factors.size(); ++i) {
+    const std::optional<ReduceKind> kind = reduction(f.factors[i].combine);
+    if (f.factors[i].cls != FactorClass::R || choice.factors[i].empty() || !kind) continue;
+    s.kind = *kind;
+    s.unreduced.insert(s.unreduced.end(), choice.factors[i].begin(), choice.factors[i].end());
+  }
+  std::sort(s.unreduced.begin(), s.unreduced.end());
+  return s;
+}
+
+bool can_split(const Eqn& e, const Factors& f, int factor, std::int64_t ways) {
+  const Factor& x = f.factors[factor];
+  if (x.cls == FactorClass::N) return false;
+  const bool is_plain = x.cls != FactorClass::M && !x.absolute && x.combine != Combine::custom;
+  if (is_plain) return x.cls != FactorClass::R || reduction(x.combine).has_value();
+  if (!e.op->localize) return false;
+  return e.op->splits ? e.op->splits(e, f, factor, ways) : x.cls != FactorClass::M;
+}
+
+namespace {
+
+// Factors that are split alike: one, or a pair of neighbours.
+struct Slot {
+  std::vector<int> factors;
+  std::int64_t size = 1;
+};
+
+std::vector<Slot> slots_of(const Eqn& e, const Factors& f) {
+  std::vector<bool> is_second(f.factors.size());
+  std::vector<int> partner(f.factors.size(), -1);
+  for (const auto& [x, y] : f.neighbours) {
+    partner[x] = y;
+    is_second[y] = true;
+  }
+  std::vector<Slot> slots;
+  for (int i = 0; i < static_cast<int>(f.factors.size()); ++i) {
+    const Factor& x = f.factors[i];
+    if (is_second[i] || x.size <= 1 || x.cls == FactorClass::N) continue;
+    if ((x.absolute || x.cls == FactorClass::M || x.combine == Combine::custom) && !e.op->localize) continue;
+    Slot s{.factors = {i}, .size = x.size};
+    if (partner[i] >= 0) {
+      s.factors.push_back(partner[i]);
+      s.size = std::gcd(s.size, f.factors[partner[i]].size);
+    }
+    slots.push_back(std::move(s));
+  }
+  return slots;
+}
+
+class Search {
+ public:
+  Search(const Question& q, const MeshAtoms& mesh, const Prices& prices)
+      : q_(q), f_(q.factors), mesh_(mesh), prices_(prices), slots_(slots_of(q.eqn, q.factors)), at_(slots_.size()) {
+    moved_.resize(q.have.size());
+    const Cost whole = cost_of(q.eqn);
+    flops_ = whole.flops;
+    bytes_ = whole.bytes;
+    best_.cost = kNever;
+  }
+
+  Choice run() {
+    units_ = units();
+    double count = 1;
+    for (std::size_t u = 0; u < units_.size(); ++u) count *= static_cast<double>(slots_.size() + u + 1);
+    if (count <= kMaxAssignments) assign(0);
+    else greedy();
+    return std::move(best_);
+  }
+  std::int64_t tried() const { return tried_; }
+
+ private:
+  template <class F>
+  void each_layout(F visit) const {  // with the factors of the tensor it is of
+    for (std::size_t k = 0; k < q_.have.size(); ++k)
+      for (const Sharding& s : q_.have[k]) visit(s, f_.in[k]);
+    for (std::size_t j = 0; j < q_.want.size(); ++j) visit(q_.want[j], f_.out[j]);
+  }
+
+  // Runs of atoms in use that belong together: neighbours in every layout that has either, and within one factor.
+  std::vector<Atoms> units() const {
+    std::vector<bool> used(mesh_.count()), ends(mesh_.count());
+    const auto see = [&](const Atoms& list) {
+      for (std::size_t i = 0; i < list.size(); ++i) {
+        used[list[i]] = true;
+        if (i + 1 == list.size() || list[i + 1] != list[i] + 1) ends[list[i]] = true;
+        if ((i == 0 || list[i - 1] != list[i] - 1) && list[i] > 0) ends[list[i] - 1] = true;
+      }
+    };
+    each_layout([&](const Sharding& s, const TensorFactors& tensor) {
+      for (std::size_t d = 0; d < s.dims.size(); ++d) {
+        see(s.dims[d]);
+        cut_at_factors(s.dims[d], tensor[d], ends);
+      }
+      see(s.unreduced);
+    });
+    std::vector<Atoms> units;
+    for (int a = 0; a < mesh_.count(); ++a) {
+      if (!used[a] || holds(q_.partial, a)) continue;
+      const bool starts =
+          units.empty() || units.back().back() != a - 1 || ends[a - 1] || mesh_[a].axis != mesh_[a - 1].axis;
+      if (starts) units.emplace_back();
+      units.back().push_back(a);
+    }
+    return units;
+  }
+
+  void cut_at_factors(const Atoms& list, const FactorList& dim, std::vector<bool>& ends) const {
+    std::size_t at = 0;
+    for (const int f : dim) {
+      std::int64_t left = f_.factors[f].size;
+      while (at < list.size() && left % mesh_[list[at]].size == 0) left /= mesh_[list[at++]].size;
+      if (at > 0 && at < list.size()) ends[list[at - 1]] = true;
+    }
+  }
+
+  bool fits(const Slot& slot, const Atoms& atoms) const {
+    const std::int64_t ways = mesh_.size(atoms);
+    if (slot.size % ways != 0) return false;
+    return std::all_of(slot.factors.begin(), slot.factors.end(), [&](int f) { return can_split(q_.eqn, f_, f, ways); });
+  }
+
+  void assign(std::size_t unit) {
+    if (unit == units_.size()) return evaluate();
+    assign(unit + 1);
+    for (std::size_t s = 0; s < slots_.size(); ++s) {
+      const Atoms before = at_[s];
+      // Places between whole units: after none of them, after the first, ...
+      for (std::size_t place = 0;; place = next_unit(before, place)) {
+        at_[s] = before;
+        at_[s].insert(at_[s].begin() + static_cast<std::ptrdiff_t>(place), units_[unit].begin(), units_[unit].end());
+        if (fits(slots_[s], at_[s])) assign(unit + 1);
+        if (place == before.size()) break;
+      }
+      at_[s] = before;
+    }
+  }
+
+  std::size_t next_unit(const Atoms& atoms, std::size_t place) const {
+    for (const Atoms& u : units_)
+      if (u[0] == atoms[place]) return place + u.size();
+    return atoms.size();
+  }
+
+  Choice choice() const {
+    Choice c{.factors = std::vector<Atoms>(f_.factors.size()), .partial = q_.partial, .is_partial = q_.is_partial};
+    for (std::size_t s = 0; s < slots_.size(); ++s)
+      for (const int f : slots_[s].factors) c.factors[f] = at_[s];
+    return c;
+  }
+
+  bool majors_are_full(const TensorFactors& tensor, const Choice& c) const {
+    for (const FactorList& dim : tensor) {
+      bool is_full = true;
+      for (const int f : dim) {
+        if (!is_full && !c.factors[f].empty()) return false;
+        is_full = is_full && mesh_.size(c.factors[f]) == f_.factors[f].size;
+      }
+    }
+    return true;
+  }
+
+  bool is_expressible(const Choice& c) const {
+    for (const auto* tensors : {&f_.in, &f_.out})
+      for (const TensorFactors& t : *tensors)
+        if (!majors_are_full(t, c)) return false;
+    std::optional<ReduceKind> kind;
+    if (!c.partial.empty()) kind = ReduceKind::sum;
+    for (std::size_t i = 0; i < f_.factors.size(); ++i) {
+      if (f_.factors[i].cls != FactorClass::R || c.factors[i].empty()) continue;
+      const std::optional<ReduceKind> own = reduction(f_.factors[i].combine);
+      if (!own && !c.partial.empty()) return false;
+      if (own && kind && *kind != *own) return false;
+      if (own) kind = own;
+    }
+    return true;
+  }
+
+  void evaluate() {
+    ++tried_;
+    Choice c = choice();
+    if (!is_expressible(c)) return;
+    std::int64_t shards = 1;
+    for (const Atoms& a : at_) shards *= mesh_.size(a);
+    c.cost =
+        prices_.compute({.flops = flops_ / static_cast<double>(shards), .bytes = bytes_ / static_cast<double>(shards)});
+    for (std::size_t k = 0; k < q_.have.size() && c.cost <= best_.cost; ++k)
+      c.cost += operand_cost(static_cast<int>(k), c);
+    for (std::size_t j = 0; j < q_.want.size() && c.cost <= best_.cost; ++j)
+      c.cost += prices_.reshard(q_.eqn.out(static_cast<int>(j)).type(), result_layout(f_, c, static_cast<int>(j)),
+                                q_.want[j]);
+    if (c.cost > best_.cost || c.cost == kNever) return;
+    if (c.cost == best_.cost && shards <= best_shards_) return;
+    best_ = std::move(c);
+    best_shards_ = shards;
+  }
+
+  double operand_cost(int k, const Choice& c) {
+    const Sharding to = operand_layout(f_, c, k);
+    for (const auto& [seen, cost] : moved_[k])
+      if (seen == to) return cost;
+    double least = kNever;
+    for (const Sharding& from : q_.have[k]) {
+      Sharding reached = to;  // the rest of a sum is zeros put on the other devices
+      std::erase_if(reached.unreduced, [&](int a) { return !holds(from.unreduced, a); });
+      least = std::min(least, prices_.reshard(q_.eqn.in(k).type(), from, reached));
+    }
+    moved_[k].emplace_back(to, least);
+    return least;
+  }
+
+  // Axes go to the factor where the largest tensors have them already.
+  void greedy() {
+    struct Wish {
+      std::size_t slot;
+      Atoms atoms;
+      std::int64_t size = 0;
+    };
+    std::vector<Wish> wishes;
+    const auto see = [&](const Sharding& s, const TensorFactors& tensor) {
+      for (std::size_t d = 0; d < s.dims.size(); ++d) {
+        if (s.dims[d].empty() || tensor[d].size() != 1) continue;
+        for (std::size_t i = 0; i < slots_.size(); ++i)
+          if (holds(slots_[i].factors, tensor[d][0])) wishes.push_back({i, s.dims[d], num_elements(f_.dims(tensor))});
+      }
+    };
+    each_layout(see);
+    std::sort(wishes.begin(), wishes.end(), [](const Wish& a, const Wish& b) {
+      return std::tie(b.size, a.slot, a.atoms) < std::tie(a.size, b.slot, b.atoms);
+    });
+    evaluate();  // nothing split: always possible
+    for (const Wish& wish : wishes) {
+      if (!at_[wish.slot].empty()) continue;
+      for (const int a : wish.atoms) {
+        at_[wish.slot].push_back(a);
+        const bool taken = std::any_of(
+            at_.begin(), at_.end(), [&](const Atoms& other) { return &other != &at_[wish.slot] && holds(other, a); });
+        if (taken || !fits(slots_[wish.slot], at_[wish.slot]) || !is_expressible(choice())) {
+          at_[wish.slot].pop_back();
+          break;
+        }
+      }
+      evaluate();
+    }
+  }
+
+  const Question& q_;
+  const Factors& f_;
+  const MeshAtoms& mesh_;
+  const Prices& prices_;
+  std::vector<Slot> slots_;
+  std::vector<Atoms> at_;  // per slot
+  std::vector<Atoms> units_;
+  std::vector<std::vector<std::pair<Sharding, double>>> moved_;  // per operand: costs seen
+  double flops_ = 0, bytes_ = 0;
+  Choice best_;
+  std::int64_t best_shards_ = 0, tried_ = 0;
+};
+
+void append(std::string& key, const Sharding& s) {
+  for (const Atoms& d : s.dims) {
+    for (const int a : d) key += static_cast<char>(a + 1);
+    key += '\0';
+  }
+  key += '|';
+  for (const int a : s.unreduced) key += static_cast<char>(a + 1);
+  key += static_cast<char>(s.kind);
+}
+
+std::string key_of(const Question& q) {
+  std::string key =
+      fmt::format("{}{}", q.eqn.op->name, q.eqn.op->attrs.print ? q.eqn.op->attrs.print(q.eqn.attributes.get()) : "");
+  for (std::size_t k = 0; k < q.have.size(); ++k) {
+    const Type t = without_sharding(q.eqn.in(static_cast<int>(k)).type());
+    key += to_string(t);
+    key += q.is_partial.empty() || !q.is_partial[k] ? ';' : '!';
+    for (const Sharding& s : q.have[k]) append(key, s);
+  }
+  for (const Sharding& s : q.want) append(key, s);
+  append(key, {.dims = {}, .unreduced = q.partial});
+  return key;
+}
+
+}  // namespace
+
+Choice Chooser::choose(const Question& q) {
+  std::string key = key_of(q);
+  if (auto it = answers_.find(key); it != answers_.end()) return it->second;
+  Search search(q, mesh_, prices_);
+  Choice best = search.run();
+  assignments_ += search.tried();
+  return answers_.emplace(std::move(key), std::move(best)).first->second;
+}
+
+}  // namespace sheaf::passes

@@ -1,0 +1,265 @@
+// Emission in the order of the program: an operand is brought into the layout decided for it from the nearest one that
+// exists, once per layout; then the equation runs on parts.
+#include "passes/sharding/partition.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "ir/check.h"
+#include "ir/ops/attrs.h"
+#include "passes/sharding/decide.h"
+#include "passes/sharding/local.h"
+#include "passes/sharding/partition_regions.h"
+
+namespace sheaf::passes {
+
+using namespace ir;
+
+namespace {
+
+using Layouts = std::vector<Sharding>;
+
+bool holds(const Atoms& atoms, int a) { return std::find(atoms.begin(), atoms.end(), a) != atoms.end(); }
+
+/// A value in one layout.
+struct Form {
+  Sharding layout;
+  Value local;
+  bool is_backward = false;  // gathered for a derivative
+};
+
+class Emitter {
+ public:
+  Emitter(Localizer& localizer, const Prices& prices, const Function& f, const Decisions& decisions, Builder& b)
+      : localizer_(localizer),
+        mesh_(localizer.mesh()),
+        prices_(prices),
+        f_(f),
+        decisions_(decisions),
+        b_(b),
+        forms_(f) {}
+
+  Values run(const Values& params, const Layouts& results) {
+    for (std::size_t i = 0; i < params.size(); ++i) hold(f_.params()[i], params[i]);
+    for (const Eqn* e : f_.eqns()) {
+      const Values outs = emit(*e);
+      for (int j = 0; j < e->num_out(); ++j) hold(e->out(j), outs[j]);
+    }
+    Values out;
+    for (std::size_t j = 0; j < results.size(); ++j)
+      out.push_back(get(f_.results()[j], results[j], nullptr, static_cast<int>(j)));
+    return out;
+  }
+
+ private:
+  void hold(Value v, Value local) { forms_[v].push_back({.layout = decisions_.made(v), .local = local}); }
+
+  Values emit(const Eqn& e) {
+    const Decision& d = decisions_.of(e);
+    Values operands;
+    for (int k = 0; k < e.num_in(); ++k) operands.push_back(get(e.in(k), d.in[k], &e, k));
+    b_.set_loc(e.loc, e.how);
+    if (!e.regions.empty()) return emit_region(localizer_, b_, e, d, std::move(operands));
+    if (e.op == &ops::with_sharding || e.op == &ops::pvary) return operands;
+    if (e.op == &ops::axis_index)
+      return {b_.emit(ops::axis_index, {}, ops::AxisIndex{.axes = e.attrs<ops::AxisIndex>().axes})};
+    if (!e.op->factors) return b_.clone(e, std::move(operands));
+    return emit_local(b_, e, *e.op->factors(e), d.choice, mesh_, std::move(operands));
+  }
+
+  // `user`: the equation that takes v as its operand k; null: the function returns it as result k.
+  Value get(Value v, const Sharding& to, const Eqn* user, int k) {
+    const bool is_backward = user && decisions_.of(*user).is_backward;
+    if (forms_[v].size() == 1) settle(v, is_backward);
+    if (const Form* form = find(v, to, is_backward)) return form->local;
+    const Form& from = nearest(v, to, is_backward);
+    Sharding reached = to;
+    std::erase_if(reached.unreduced, [&](int a) { return !holds(from.layout.unreduced, a); });
+    Atoms rest = to.unreduced;
+    std::erase_if(rest, [&](int a) { return holds(from.layout.unreduced, a); });
+    explain(v, from.layout, reached, user, k);
+    Value local = reshard(from.local, v.type(), from.layout, reached, is_backward);
+    local = on_first(b_, local, rest, mesh_);
+    forms_[v].push_back({to, local, is_backward});
+    return local;
+  }
+
+  // A sum that several layouts are asked of is made once, in the layout from which the others are cheapest.
+  void settle(Value v, bool is_backward) {
+    const Sharding& made = decisions_.made(v);
+    if (made.unreduced.empty()) return;
+    Layouts asked;
+    for (const Use& use : decisions_.uses(v))
+      if (use.layout.unreduced.empty() && std::find(asked.begin(), asked.end(), use.layout) == asked.end())
+        asked.push_back(use.layout);
+    if (asked.size() < 2) return;
+    const auto cost = [&](const Sharding& from, const Sharding& to) {
+      return from == to ? 0 : prices_.reshard(v.type(), from, to);
+    };
+    double best = 0;
+    for (const Sharding& to : asked) best += cost(made, to);
+    const Sharding* base = nullptr;
+    for (const Sharding& first : asked) {
+      double all = cost(made, first);
+      for (const Sharding& to : asked) all += cost(first, to);
+      if (all < best) {
+        best = all;
+        base = &first;
+      }
+    }
+    if (!base) return;
+    const Form from = forms_[v][0];
+    explain(v, made, *base, nullptr, 0);
+    forms_[v].push_back({*base, reshard(from.local, v.type(), made, *base, is_backward), is_backward});
+  }
+
+  // What was gathered for the forward pass is not kept for the backward pass.
+  bool is_usable(Value v, const Form& form, bool is_backward) const {
+    return form.is_backward == is_backward || !is_gathered(decisions_.made(v), form.layout);
+  }
+
+  const Form* find(Value v, const Sharding& to, bool is_backward) const {
+    for (const Form& form : forms_[v])
+      if (form.layout == to && is_usable(v, form, is_backward)) return &form;
+    return nullptr;
+  }
+
+  const Form& nearest(Value v, const Sharding& to, bool is_backward) const {
+    const Form* best = &forms_[v][0];
+    double least = std::numeric_limits<double>::infinity();
+    for (const Form& form : forms_[v]) {
+      if (!is_usable(v, form, is_backward)) continue;
+      Sharding reached = to;
+      std::erase_if(reached.unreduced, [&](int a) { return !holds(form.layout.unreduced, a); });
+      const double cost = prices_.reshard(v.type(), form.layout, reached);
+      if (cost < least) {
+        least = cost;
+        best = &form;
+      }
+    }
+    return *best;
+  }
+
+  // The line and the reason of the collectives that come next.
+  void explain(Value v, const Sharding& from, const Sharding& to, const Eqn* user, int k) {
+    Atoms summed = from.unreduced;
+    std::erase_if(summed, [&](int a) { return holds(to.unreduced, a); });
+    const Eqn* e = !summed.empty() && v.eqn() ? v.eqn() : user;
+    if (!e) e = v.eqn();
+    std::string reason;
+    if (!summed.empty())
+      reason = fmt::format("partition: {} reduces a dim split on {}", v.eqn() ? v.eqn()->op->name : "a parameter",
+                           fmt::join(mesh_.names(summed), ", "));
+    else if (user)
+      reason = fmt::format("partition: operand {} of {} wanted as {}, is {}", k, user->op->name, to_string(to, mesh_),
+                           to_string(from, mesh_));
+    else
+      reason = fmt::format("partition: result {} wanted as {}, is {}", k, to_string(to, mesh_), to_string(from, mesh_));
+    b_.set_loc(e ? e->loc : Loc{}, extend_how(user ? user->how : "", reason.c_str()));
+  }
+
+  Value reshard(Value local, Type whole, const Sharding& from, const Sharding& to, bool is_backward);
+
+  Localizer& localizer_;
+  const MeshAtoms& mesh_;
+  const Prices& prices_;
+  const Function& f_;
+  const Decisions& decisions_;
+  Builder& b_;
+  ValueTable<std::vector<Form>> forms_;
+};
+
+// Everything is made whole and then cut.
+Value Emitter::reshard(Value x, Type whole, const Sharding& from, const Sharding& to, bool is_backward) {
+  Atoms summed = from.unreduced;
+  std::erase_if(summed, [&](int a) { return holds(to.unreduced, a); });
+  if (!summed.empty())
+    x = b_.emit(ops::all_reduce, {x}, ops::AllReduce{.axes = mesh_.names(summed), .kind = from.kind});
+  for (std::size_t d = 0; d < from.dims.size(); ++d) {
+    if (from.dims[d] == to.dims[d]) continue;
+    const std::int64_t dim = static_cast<std::int64_t>(d);
+    if (!from.dims[d].empty())
+      x = b_.emit(ops::all_gather, {x},
+                  ops::AllGather{.axes = mesh_.names(from.dims[d]),
+                                 .size = mesh_.size(from.dims[d]),
+                                 .dim = dim,
+                                 .tiled = true,
+                                 .backward = is_backward});
+    if (to.dims[d].empty()) continue;
+    const std::int64_t rows = whole.dim(static_cast<int>(d)) / mesh_.size(to.dims[d]);
+    const Value index = b_.emit(ops::axis_index, {}, ops::AxisIndex{.axes = mesh_.names(to.dims[d])});
+    const Value start = b_.emit(ops::reshape, {index * static_cast<double>(rows)}, ops::Reshape{.shape = {1}});
+    x = b_.emit(ops::dynamic_slice, {x, start}, ops::DynamicSlice{.dims = {dim}, .sizes = {rows}, .index_dim = {0}});
+  }
+  return x;
+}
+
+// All functions of one program: they share prices and answers.
+class Program final : public Localizer {
+ public:
+  explicit Program(Mesh mesh)
+      : mesh_(mesh),
+        prices_{.reshard = [this](Type t, const Sharding& from, const Sharding& to) { return price(t, from, to); },
+                .compute = [](const Cost& c) { return (c.flops / 300 + c.bytes) * 1e-3; }},
+        chooser_(mesh_, prices_) {}
+
+  const MeshAtoms& mesh() const override { return mesh_; }
+  PartitionWork work() const { return {.equations = equations_, .assignments = chooser_.assignments()}; }
+
+  FunctionRef localized(const FunctionRef& f, const Layouts& params, const Layouts& results) override {
+    Builder b(f->name());
+    Values args;
+    for (std::size_t i = 0; i < params.size(); ++i) {
+      const Value p = f->params()[i];
+      args.push_back(b.param(local(p.type(), params[i]), p.name()));
+    }
+    return b.finish(inlined(b, f, params, results, args));
+  }
+
+  Values inlined(Builder& b, const FunctionRef& f, const Layouts& params, const Layouts& results,
+                 Values args) override {
+    equations_ += std::ssize(f->eqns());
+    const Decisions decisions(*f, params, results, mesh_, chooser_);
+    return Emitter(*this, prices_, *f, decisions, b).run(args, results);
+  }
+
+ private:
+  Type local(Type whole, const Sharding& layout) const { return local_type(whole, mesh_, layout).with_varying({}); }
+
+  double price(Type t, const Sharding& from, const Sharding& to) const {
+    double cost = 0;
+    double bytes = static_cast<double>(t.bytes());
+    for (const Atoms& dim : from.dims) bytes /= static_cast<double>(mesh_.size(dim));
+    Atoms summed = from.unreduced;
+    std::erase_if(summed, [&](int a) { return holds(to.unreduced, a); });
+    if (!summed.empty()) cost += 0.5 + 2 * bytes;
+    for (std::size_t d = 0; d < from.dims.size(); ++d)
+      if (from.dims[d] != to.dims[d] && !from.dims[d].empty()) {
+        bytes *= static_cast<double>(mesh_.size(from.dims[d]));
+        cost += 0.5 + bytes;
+      }
+    return cost;
+  }
+
+  MeshAtoms mesh_;
+  Prices prices_;
+  Chooser chooser_;
+  std::int64_t equations_ = 0;
+};
+
+}  // namespace
+
+FunctionRef partition(const FunctionRef& f, PartitionWork* work) {
+  SHEAF_CHECK(f->mesh(), "a function without a mesh");
+  Program program(f->mesh());
+  Layouts params, results;
+  for (const Value p : f->params()) params.push_back(sharding_of(p.type(), program.mesh()));
+  for (const Value r : f->results()) results.push_back(wanted_layout(r, program.mesh()));
+  FunctionRef local = program.localized(f, params, results)->on_mesh(f->mesh());
+  if (work) *work = program.work();
+  return local;
+}
+
+}  // namespace sheaf::passes

@@ -7,7 +7,6 @@
 #include "ir/op.h"
 #include "ir/ops/attrs.h"
 #include "passes/memory.h"
-#include "passes/sharding/propagate.h"
 #include "passes/transforms.h"
 
 namespace sheaf::passes {
@@ -42,7 +41,6 @@ constexpr Pass kTransforms[] = {
     {"backward", "reverse derivative: residuals and cotangents to cotangents", run_backward},
     {"grad", "value and gradient of a scalar function", run_grad, Takes::scalar_equations},
     {"batch", "a new leading axis of size 3 on every parameter", run_batch},
-    {"propagate", "where every value lies on the mesh, from where parameters and with_sharding say", propagate},
     {"memory", "arena offsets of a scheduled function", run_memory, Takes::scheduled_kernels},
 };
 

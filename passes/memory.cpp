@@ -1,8 +1,8 @@
 // Buffers: kernel results that stay inside the program get offsets in one arena by liveness, first fit; a kernel that
-// is elementwise, or changes a part of an operand, may write over an operand that dies in it, and results may take the
-// buffers of donated parameters. The regions of a loop or branch have arenas of their own, which lie in the outer one
-// while the step runs; a loop's carry is overwritten in place where its body can, and alternates between two buffers
-// where it cannot.
+// is elementwise, or changes a part of an operand, may write over an operand that dies in it, as an all_reduce may, and
+// results may take the buffers of donated parameters. The regions of a loop or branch have arenas of their own, which
+// lie in the outer one while the step runs; a loop's carry is overwritten in place where its body can, and alternates
+// between two buffers where it cannot.
 #include "passes/memory.h"
 
 #include <absl/container/flat_hash_map.h>
@@ -52,8 +52,8 @@ using Offers = std::vector<std::vector<int>>;
 struct HostStep {
   const Eqn* eqn = nullptr;
   std::vector<Memory> regions;
-  int first_carry = 0, carry = 0;      // of a loop: operands
-  std::vector<int> carry_in_place;     // per carry: does the body overwrite it
+  int first_carry = 0, carry = 0;  // of a loop: operands
+  std::vector<int> carry_in_place;  // per carry: does the body overwrite it
   bool has_condition = false;
 };
 
@@ -188,13 +188,17 @@ class Assignment {
 
   bool in_place_ok(const Eqn& e, Value operand, int result) const {
     if (const auto host = hosts_.find(&e); host != hosts_.end())
-      return carry_in_place_ok(e, host->second, operand, result);
+      return is_all_reduce(*host->second.eqn) || carry_in_place_ok(e, host->second, operand, result);
     for (int k = 0; k < e.num_in(); ++k)
       if (e.in(k) == operand && !may_overwrite(*e.regions[0], e.attrs<ops::Kernel>().schedule, k, result)) return false;
     return true;
   }
 
   // ---- host steps ----
+
+  // Its devices sum each part of the elements before they write it (runtime/collectives.h); of other collectives one
+  // device may still read what another has its result in.
+  static bool is_all_reduce(const Eqn& step) { return step.op == &ops::all_reduce; }
 
   // The loop overwrites the carry's start itself, if nothing else in it reads that.
   static bool carry_in_place_ok(const Eqn& e, const HostStep& host, Value operand, int result) {

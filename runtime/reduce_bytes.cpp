@@ -46,13 +46,16 @@ struct Element<Brain> {
 template <>
 struct Element<Half> {
   using Wide = float;
-  // Numbers keep their exponent's distance from the bias by a multiplication, which makes normal ones of subnormal
-  // ones.
+  // The exponent moves by the difference of the biases; below the normal numbers a subtraction finds the leading bit.
   static float widen(Half x) {
-    const std::uint32_t magnitude = std::uint32_t{x.bits} & 0x7fff, sign = (std::uint32_t{x.bits} & 0x8000) << 16;
-    const auto finite = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude << 13) * 0x1p112f);
-    const std::uint32_t special = magnitude << 13 | 0x7f800000;
-    return std::bit_cast<float>((magnitude >= 0x7c00 ? special : finite) | sign);
+    constexpr std::uint32_t kBias = 112U << 23, kLowest = 113U << 23;
+    const std::uint32_t magnitude = (std::uint32_t{x.bits} & 0x7fff) << 13, sign = (std::uint32_t{x.bits} & 0x8000)
+                                                                                   << 16;
+    const auto small =
+        std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude + kLowest) - std::bit_cast<float>(kLowest));
+    std::uint32_t out = magnitude < 0x400U << 13 ? small : magnitude + kBias;
+    out = magnitude >= 0x7c00U << 13 ? magnitude | 0x7f800000 : out;
+    return std::bit_cast<float>(out | sign);
   }
   // Below the normal numbers an addition rounds at the last place of the format.
   static Half narrow(float x) {
@@ -100,24 +103,34 @@ T smaller(T a, T b) {
 }
 
 template <class T, class Combine>
-void reduce_with(Combine combine, std::span<const std::byte* const> sources, std::int64_t count, std::byte* out) {
+[[gnu::always_inline]] inline void reduce_with(Combine combine, std::span<const std::byte* const> sources,
+                                               std::int64_t count, std::byte* out) {
   using Wide = typename Element<T>::Wide;
   Wide total[kReduceBlock];
   const auto at = [](const std::byte* source) { return reinterpret_cast<const T*>(source); };
   const T* first = at(sources[0]);
-  for (std::int64_t i = 0; i < count; ++i) total[i] = Element<T>::widen(first[i]);
-  for (const std::byte* source : sources.subspan(1)) {
-    const T* next = at(source);
-    for (std::int64_t i = 0; i < count; ++i) total[i] = combine(total[i], Element<T>::widen(next[i]));
+  std::size_t k = sources.size() % 2 == 0 ? 2 : 1;
+  if (k == 1) {
+    for (std::int64_t i = 0; i < count; ++i) total[i] = Element<T>::widen(first[i]);
+  } else {
+    const T* second = at(sources[1]);
+    for (std::int64_t i = 0; i < count; ++i)
+      total[i] = combine(Element<T>::widen(first[i]), Element<T>::widen(second[i]));
+  }
+  for (; k < sources.size(); k += 2) {  // two at a time: the totals go through memory half as often
+    const T *next = at(sources[k]), *last = at(sources[k + 1]);
+    for (std::int64_t i = 0; i < count; ++i)
+      total[i] = combine(combine(total[i], Element<T>::widen(next[i])), Element<T>::widen(last[i]));
   }
   T* to = reinterpret_cast<T*>(out);
   for (std::int64_t i = 0; i < count; ++i) to[i] = Element<T>::narrow(total[i]);
 }
 
 template <class T>
-void reduce_as(ReduceKind kind, std::span<const std::byte* const> sources, std::int64_t count, std::byte* out) {
+[[gnu::always_inline]] inline void reduce_as(ReduceKind kind, std::span<const std::byte* const> sources,
+                                             std::int64_t count, std::byte* out) {
   using Wide = typename Element<T>::Wide;
-  const auto with = [&](auto combine) { reduce_with<T>(combine, sources, count, out); };
+  const auto with = [&](auto combine) __attribute__((always_inline)) { reduce_with<T>(combine, sources, count, out); };
   switch (kind) {
     case ReduceKind::sum: return with([](Wide a, Wide b) { return sum(a, b); });
     case ReduceKind::prod: return with([](Wide a, Wide b) { return product(a, b); });
@@ -128,10 +141,8 @@ void reduce_as(ReduceKind kind, std::span<const std::byte* const> sources, std::
   }
 }
 
-}  // namespace
-
-void reduce_block(DType dtype, ReduceKind kind, std::span<const std::byte* const> sources, std::int64_t count,
-                  std::byte* out) {
+[[gnu::always_inline]] inline void reduce_any(DType dtype, ReduceKind kind, std::span<const std::byte* const> sources,
+                                              std::int64_t count, std::byte* out) {
   switch (dtype) {
     case DType::f16: return reduce_as<Half>(kind, sources, count, out);
     case DType::bf16: return reduce_as<Brain>(kind, sources, count, out);
@@ -148,6 +159,25 @@ void reduce_block(DType dtype, ReduceKind kind, std::span<const std::byte* const
     case DType::u64: return reduce_as<std::uint64_t>(kind, sources, count, out);
     default: SHEAF_CHECK(false, "no reduction over this dtype");
   }
+}
+
+#if defined(__x86_64__)
+// The same code in wider vectors, which the baseline of the architecture lacks; the bits are the same.
+[[gnu::target("avx2")]] void reduce_avx2(DType dtype, ReduceKind kind, std::span<const std::byte* const> sources,
+                                         std::int64_t count, std::byte* out) {
+  reduce_any(dtype, kind, sources, count, out);
+}
+#endif
+
+}  // namespace
+
+void reduce_block(DType dtype, ReduceKind kind, std::span<const std::byte* const> sources, std::int64_t count,
+                  std::byte* out) {
+#if defined(__x86_64__)
+  static const bool has_avx2 = __builtin_cpu_supports("avx2");
+  if (has_avx2) return reduce_avx2(dtype, kind, sources, count, out);
+#endif
+  reduce_any(dtype, kind, sources, count, out);
 }
 
 }  // namespace sheaf::runtime

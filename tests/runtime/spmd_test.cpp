@@ -235,3 +235,32 @@ func @step(%w: f32[1000], %g: f32[1000]) -> f32[1000] on @m {
     CHECK(!buffers[d][1]->is_donated());
   }
 }
+
+TEST_CASE("an all_reduce is done in place, where its operand is not read later") {
+  const FunctionRef f = parsed(R"(mesh @m = [x=3]
+func @step(%a: f32[1000], %b: f32[1000]) -> f32[1000], f32[1000] on @m {
+  %0: f32[1000] = neg %a
+  %s: f32[1000] = all_reduce %0 {axes=[x]}
+  %1: f32[1000] = mul %s, %s
+  %m: f32[1000] = all_reduce %1 {axes=[x], kind=max}
+  %n: f32[1000] = all_reduce %b {axes=[x], kind=min}
+  return %m, %n
+}
+)");
+  const runtime::ExecutablePtr executable = load_local(f, {false, true});
+  CHECK(executable->program().arena_bytes < 2 * 4000);
+  CHECK(executable->program().alias == std::vector<int>{-1, 1});
+  const std::vector<Literals> inputs = random_inputs(f, 5);
+  const std::vector<Literals> expected = ir::eval_spmd(f, inputs);
+  CHECK(same_bits_everywhere(to_host(start(executable, to_devices(inputs)), *f), expected));
+  CHECK(same_bits_everywhere(to_host(start(executable, to_devices(inputs), {.donated = {false, true}}), *f), expected));
+  check_against_reference(parsed(R"(mesh @m = [x=3]
+func @kept(%a: f32[1000]) -> f32[1000], f32[1000] on @m {
+  %0: f32[1000] = neg %a
+  %s: f32[1000] = all_reduce %0 {axes=[x]}
+  %g: f32[3000] = all_gather %s {axes=[x], size=3, tiled=true}
+  %1: f32[1000] = reduce_scatter %g {axes=[x], size=3, tiled=true}
+  return %0, %1
+}
+)"));
+}

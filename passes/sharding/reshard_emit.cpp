@@ -1,7 +1,10 @@
 // Moves as equations on what one device holds: a tiled collective each, and slices and updates at its coordinate.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
 
+#include "ir/log.h"
 #include "ir/ops/rules.h"
 #include "passes/sharding/reshard.h"
 
@@ -166,12 +169,19 @@ class Emitter {
 }  // namespace
 
 Value emit_reshard(ir::Builder& b, Value local, const ReshardPlan& plan, const ir::MeshAtoms& atoms) {
+  const char* const how = b.how();
+  if (plan.gathers_all) {
+    ir::warn(fmt::format("{}: {} {} is {}, as {}", to_string(b.loc()), to_string(local.type()),
+                         to_string(plan.from, atoms), kGathersAll, to_string(plan.moves.back().result, atoms)));
+    b.set_loc(b.loc(), ir::extend_how(how, std::string(kGathersAll).c_str()));
+  }
   Emitter emitter(b, atoms);
   const Sharding* before = &plan.from;
   for (const ReshardMove& m : plan.moves) {
     local = emitter.move(local, *before, m);
     before = &m.result;
   }
+  b.set_loc(b.loc(), how);
   return local;
 }
 

@@ -12,6 +12,7 @@
 #include "trace/apply.h"
 #include "trace/array_node.h"
 #include "trace/messages.h"
+#include "trace/placement.h"
 #include "trace/recorder.h"
 
 namespace sheaf {
@@ -115,7 +116,7 @@ runtime::BufferPtr buffer_of(const Array& x, ir::Type type, Loc use) {
     case ArrayNode::Kind::abstract:
       throw TypeError(use, "an array made by abstract() has no value: " + type_text(node));
   }
-  if (node.type == type) return node.buffer;
+  if (node.type == type) return node.placement ? gathered(node, use) : node.buffer;
   // A weak result of an eager operation, wanted in another precision.
   return buffer_of(convert(x, type.dtype()), type, use);
 }
@@ -172,7 +173,9 @@ Array::operator bool() const {
 
 const Array& Array::wait(Loc loc) const {
   const ArrayNode& node = node_of(*this, loc);
-  if (node.kind == ArrayNode::Kind::concrete) check(node.buffer->wait(), loc);
+  if (node.kind != ArrayNode::Kind::concrete) return *this;
+  if (!node.placement) check(node.buffer->wait(), loc);
+  for (const runtime::BufferPtr& shard : node.shards) check(shard->wait(), loc);
   return *this;
 }
 

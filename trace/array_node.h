@@ -15,6 +15,8 @@
 
 namespace sheaf {
 
+struct Placement;
+
 /// One run of a user's function on traced values: who is tracing, and what its arguments are called. It outlives the
 /// trace, so that a value used too late can say where it came from.
 struct TraceInfo {
@@ -32,8 +34,10 @@ struct ArrayNode {
   ir::Type type;                 // a traced weak float may be computed from an f64 value; see Recorder::param
   Loc made_at;
   Number number = 0;             // number
-  runtime::BufferPtr buffer;     // concrete
-  ir::Value value;               // traced
+  runtime::BufferPtr buffer;     // concrete, on the first device
+  const Placement* placement = nullptr;  // concrete, put on other devices: `shards` and no `buffer`; see placement.h
+  std::vector<runtime::BufferPtr> shards;  // per device
+  ir::Value value;  // traced
   std::shared_ptr<TraceInfo> trace;
 };
 
@@ -42,7 +46,8 @@ const ArrayNode& node_of(const Array& x, Loc use);
 
 Array concrete(runtime::BufferPtr buffer, ir::Type type, bool is_weak, Loc made_at);
 
-/// The value's bytes as a buffer of `type`'s dtype; a number is written out. Throws for traced and abstract arrays.
+/// The value's bytes as a buffer of `type`'s dtype, gathered if they are on several devices; a number is written out.
+/// Throws for traced and abstract arrays.
 runtime::BufferPtr buffer_of(const Array& x, ir::Type type, Loc use);
 runtime::BufferPtr number_buffer(Number v, DType dtype, Loc made_at);
 

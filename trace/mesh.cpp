@@ -2,12 +2,14 @@
 // lists of the prime factors of axes, so that names and axes of size 1 make no difference.
 #include "trace/mesh.h"
 
+#include <absl/container/flat_hash_map.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <mutex>
 
-#include "ir/words.h"
+#include "ir/check.h"
 #include "sheaf/error.h"
 #include "trace/by_path.h"
 
@@ -20,14 +22,24 @@ std::string axes_text(const std::vector<MeshAxis>& axes) {
   return "[" + text + "]";
 }
 
+// Interned: meshes of the same axes and devices are one, and last for ever.
 std::shared_ptr<const Mesh::Data> make_data(std::vector<MeshAxis> axes, std::vector<Device> devices, Loc loc) {
   std::vector<ir::MeshAxis> named;
   for (const MeshAxis& a : axes) named.push_back({a.name, a.size});
   const absl::StatusOr<ir::Mesh> mesh = ir::Mesh::make(std::move(named));
   if (!mesh.ok())
     throw ShardingError(loc, fmt::format("Mesh {}: {}", axes_text(axes), std::string(mesh.status().message())));
-  return std::make_shared<const Mesh::Data>(
-      Mesh::Data{std::move(axes), std::move(devices), *mesh, ir::MeshAtoms(*mesh)});
+  std::pair<ir::Mesh, std::vector<int>> key{*mesh, {}};
+  for (const Device d : devices) key.second.push_back(d.id);
+  static auto& mutex = *new std::mutex;
+  static auto& known =
+      *new absl::flat_hash_map<std::pair<ir::Mesh, std::vector<int>>, std::shared_ptr<const Mesh::Data>>;
+  std::lock_guard lock(mutex);
+  std::shared_ptr<const Mesh::Data>& data = known[std::move(key)];
+  if (!data)
+    data = std::make_shared<const Mesh::Data>(
+        Mesh::Data{std::move(axes), std::move(devices), *mesh, ir::MeshAtoms(*mesh)});
+  return data;
 }
 
 std::int64_t size_of(const std::vector<MeshAxis>& axes) {
@@ -125,16 +137,25 @@ std::vector<Device> Mesh::addressable_devices() const {
   return own;
 }
 
-bool Mesh::operator==(const Mesh& other) const {
-  return data_ == other.data_ || (axes() == other.axes() && devices() == other.devices());
-}
+bool Mesh::operator==(const Mesh& other) const { return data_ == other.data_; }
 
 std::string to_string(const Mesh& mesh) { return mesh ? axes_text(mesh.axes()) : "no mesh"; }
 
-Mesh mesh_of(ir::Mesh mesh) {
-  std::vector<MeshAxis> axes;
-  for (const ir::MeshAxis& a : mesh.axes()) axes.push_back({a.name, a.size});
-  return mesh.size() > std::ssize(devices()) ? Mesh::abstract(std::move(axes), {}) : Mesh(std::move(axes), Loc{});
+namespace {
+
+auto& noted() {
+  thread_local absl::flat_hash_map<ir::Mesh, Mesh> meshes;
+  return meshes;
+}
+
+}  // namespace
+
+void note_mesh(const Mesh& mesh) { noted()[ir_mesh(mesh)] = mesh; }
+
+Mesh noted_mesh(ir::Mesh mesh) {
+  const auto it = noted().find(mesh);
+  SHEAF_CHECK(it != noted().end(), "a program is for a mesh that nobody named");
+  return it->second;
 }
 
 int process_index() { return 0; }
@@ -186,26 +207,32 @@ void check_spec(const std::string& what, const Mesh& mesh, const PartitionSpec& 
     }
 }
 
+void check_divides(const std::string& what, const Mesh& mesh, const PartitionSpec& spec, const Shape& shape,
+                   const std::string& subject, Loc loc) {
+  const ir::MeshAtoms& atoms = atoms_of(mesh);
+  for (std::size_t d = 0; d < spec.dims.size(); ++d) {
+    const std::vector<std::string>& axes = spec.dims[d].axes;
+    if (shape[d] % atoms.size(atoms.of(axes)) == 0) continue;
+    std::string sizes;
+    for (const std::string& axis : axes)
+      sizes += fmt::format("{}\"{}\" of size {}", sizes.empty() ? "" : " and ", axis, atoms.size(atoms.of(axis)));
+    throw ShardingError(
+        loc, fmt::format("{}: {} of {}: dim {} of size {} does not divide over {} {}", what, to_string(spec), subject,
+                         d, shape[d], axes.size() == 1 ? "axis" : "axes", sizes));
+  }
+}
+
 ir::Sharding checked_layout(const std::string& what, const Mesh& mesh, const PartitionSpec& spec, const Shape& shape,
                             const std::string& subject, Loc loc) {
   check_spec(what, mesh, spec, shape, subject, loc);
-  const ir::MeshAtoms& atoms = atoms_of(mesh);
   ir::Sharding layout = ir::Sharding::replicated(static_cast<int>(shape.size()));
-  const auto fail = [&](const std::string& why) {
-    throw ShardingError(loc, fmt::format("{}: {} of {}: {}", what, to_string(spec), subject, why));
-  };
   for (std::size_t d = 0; d < spec.dims.size(); ++d) {
-    const DimAxes& dim = spec.dims[d];
-    if (dim.is_open) fail(fmt::format("dim {} is unconstrained, which only with_sharding takes", d));
-    layout.dims[d] = atoms.of(dim.axes);
-    const std::int64_t ways = atoms.size(layout.dims[d]);
-    if (shape[d] % ways == 0) continue;
-    std::string sizes;
-    for (const std::string& axis : dim.axes)
-      sizes += fmt::format("{}\"{}\" of size {}", sizes.empty() ? "" : " and ", axis, atoms.size(atoms.of(axis)));
-    fail(fmt::format("dim {} of size {} does not divide over {} {}", d, shape[d],
-                     dim.axes.size() == 1 ? "axis" : "axes", sizes));
+    if (spec.dims[d].is_open)
+      throw ShardingError(loc, fmt::format("{}: {} of {}: dim {} is unconstrained, which only with_sharding takes",
+                                           what, to_string(spec), subject, d));
+    layout.dims[d] = atoms_of(mesh).of(spec.dims[d].axes);
   }
+  check_divides(what, mesh, spec, shape, subject, loc);
   return layout;
 }
 

@@ -21,14 +21,15 @@ struct Mesh::Data {
 
 inline ir::Mesh ir_mesh(const Mesh& mesh) { return mesh.data().mesh; }
 inline const ir::MeshAtoms& atoms_of(const Mesh& mesh) { return mesh.data().atoms; }
-/// The mesh with these axes over devices() in order, abstract where there are too few.
-Mesh mesh_of(ir::Mesh mesh);
 
 /// Throws ShardingError "device_put: .W: P(..) of f32[8]: why" (`what` and `subject`), unless the spec names axes of
 /// the mesh, each once, and has at most one entry per dim.
 void check_spec(const std::string& what, const Mesh& mesh, const PartitionSpec& spec, const Shape& shape,
                 const std::string& subject, Loc loc);
-/// The same, and that every dim divides and none is unconstrained: a layout that an array can have.
+/// Throws ShardingError unless every dim divides over its axes.
+void check_divides(const std::string& what, const Mesh& mesh, const PartitionSpec& spec, const Shape& shape,
+                   const std::string& subject, Loc loc);
+/// Both, and that no dim is unconstrained: a layout that an array can have.
 ir::Sharding checked_layout(const std::string& what, const Mesh& mesh, const PartitionSpec& spec, const Shape& shape,
                             const std::string& subject, Loc loc);
 /// Also that it has devices.
@@ -40,6 +41,10 @@ PartitionSpec spec_of(const ir::Sharding& layout, const ir::MeshAtoms& atoms);
 /// The part that the i-th device of the mesh holds.
 std::vector<Slice> slices_of(const Shape& shape, const ir::MeshAtoms& atoms, const ir::Sharding& layout,
                              std::int64_t device);
+
+/// The devices that the traces of this thread last gave a mesh of these axes: a program names only the axes.
+void note_mesh(const Mesh& mesh);
+Mesh noted_mesh(ir::Mesh mesh);
 
 /// The specs of the leaves at `paths`. Throws TypeError where a leaf has no spec, a path no leaf, or a path two specs.
 std::vector<PartitionSpec> leaf_specs(const std::string& who, const Specs& specs, std::span<const std::string> paths,

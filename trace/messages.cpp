@@ -3,9 +3,14 @@
 
 #include <fmt/format.h>
 
+#include "trace/placement.h"
+
 namespace sheaf {
 
-std::string type_text(const ArrayNode& node) { return ir::to_string(node.type); }
+std::string type_text(const ArrayNode& node) {
+  if (!node.placement) return ir::to_string(node.type);
+  return ir::to_string(ir::with_sharding(node.type, node.placement->atoms(), node.placement->layout));
+}
 
 std::string type_text(const Array& x) { return x.has_value() ? type_text(*x.node()) : "an Array without a value"; }
 

@@ -58,7 +58,8 @@ Array Recorder::wrap(ir::Value value, bool is_weak, Loc made_at) const {
 
 ir::Value Recorder::capture(const Array& x, const ArrayNode& node) {
   const bool is_concrete = node.kind == ArrayNode::Kind::concrete;
-  const void* key = is_concrete ? static_cast<const void*>(node.buffer.get()) : node.value.node();
+  const void* key = node.value.node();
+  if (is_concrete) key = node.placement ? static_cast<const void*>(&node) : node.buffer.get();
   ir::Value& value = captures_[key];
   if (!value) {
     value = builder_.param(is_concrete ? node.type : node.value.type());

@@ -51,7 +51,7 @@ class Recorder {
   ir::Builder builder_;
   Recorder* outer_;
   std::vector<Array> captured_;
-  absl::flat_hash_map<const void*, ir::Value> captures_;  // by buffer or outer value
+  absl::flat_hash_map<const void*, ir::Value> captures_;  // by buffer, placed array or outer value
 };
 
 /// The line to stamp on equations: a library function's caller's, not the library's.

@@ -6,6 +6,7 @@
 #include "ir/environment.h"
 #include "ir/op.h"
 #include "trace/messages.h"
+#include "trace/placement.h"
 #include "trace/recorder.h"
 
 namespace sheaf {
@@ -76,11 +77,12 @@ const ir::Eqn* first_difference(const ir::Function& a, const ir::Function& b) {
 
 // The same array, or one made anew with the same bytes: a literal in the traced function.
 bool same_capture(const ArrayNode& a, const ArrayNode& b, Loc loc) {
-  if (a.type != b.type || a.value != b.value) return false;
-  if (a.buffer == b.buffer) return true;
+  if (a.type != b.type || a.value != b.value || a.placement != b.placement) return false;
+  if (a.buffer == b.buffer && a.shards == b.shards) return true;
+  const auto bytes = [](const ArrayNode& node, Loc at) { return node.placement ? gathered(node, at) : node.buffer; };
   ir::Literal x(a.type), y(b.type);
-  check(a.buffer->to_host(std::span(x.data(), x.bytes())), loc);
-  check(b.buffer->to_host(std::span(y.data(), y.bytes())), loc);
+  check(bytes(a, loc)->to_host(std::span(x.data(), x.bytes())), loc);
+  check(bytes(b, loc)->to_host(std::span(y.data(), y.bytes())), loc);
   return x == y;
 }
 

@@ -59,6 +59,8 @@ constexpr DType dtype_of() {
 
 class Array;
 struct ArrayNode;  // what the handle holds; the library's own
+struct NamedSharding;  // sheaf/mesh.h
+struct Shard;          // sheaf/sharding.h
 
 /// A C++ number on its way into an operation. It is weak: it takes the dtype of the arrays it meets (`2.0 * x` is bf16
 /// where x is; an integer stays integer among integers, and must fit there), and alone it is f32, i32 or bool.
@@ -191,6 +193,14 @@ class Array {
   explicit operator bool() const;
   /// Waits until the value has been computed, and throws the error of the computation if it failed.
   const Array& wait(Loc loc = Loc::current()) const;
+
+  /// Where it lies (sheaf/sharding.h); of one device, a mesh without axes. Throws TypeError while tracing, when that is
+  /// not known.
+  NamedSharding sharding(Loc loc = Loc::current()) const;
+  /// The parts that devices of this process hold, in the order of the mesh.
+  std::vector<Shard> addressable_shards(Loc loc = Loc::current()) const;
+  bool is_fully_replicated(Loc loc = Loc::current()) const;  // every device holds the whole
+  bool is_fully_addressable(Loc loc = Loc::current()) const;
 
   /// x[i], x(i, slice(1, none), newaxis, ellipsis, indices): NumPy's indexing. Integer arrays gather; out-of-range
   /// positions in them are clamped (x.at(..).get() takes other modes), fixed ones throw ShapeError.

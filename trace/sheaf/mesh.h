@@ -22,7 +22,7 @@ struct MeshAxis {
   bool operator==(const MeshAxis&) const = default;
 };
 
-/// Devices along named axes, major to minor; cheap to copy, and compared by axes and devices.
+/// Devices along named axes, major to minor; cheap to copy, and equal if the axes and the devices are.
 class Mesh {
  public:
   Mesh() = default;  // no mesh

@@ -20,5 +20,6 @@
 #include "sheaf/optim.h"
 #include "sheaf/print.h"
 #include "sheaf/random.h"
+#include "sheaf/sharding.h"
 #include "sheaf/tree.h"
 #include "sheaf/vmap.h"

@@ -1,0 +1,100 @@
+// Blocks are copied in runs that are contiguous on both sides.
+#include "runtime/assemble.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "runtime/device.h"
+
+namespace sheaf::runtime {
+namespace {
+
+std::int64_t position(const std::vector<std::int64_t>& index, const Region& block) {
+  std::int64_t p = 0;
+  for (std::size_t d = 0; d < block.dims.size(); ++d) p = p * block.dims[d] + block.start[d] + index[d];
+  return p;
+}
+
+// Dims from here on are contiguous: all but the first of them are whole in both arrays.
+std::size_t first_contiguous(const Region& in, const Region& out, const Shape& extent) {
+  std::size_t d = extent.size();
+  while (d > 0) {
+    --d;
+    if (extent[d] != in.dims[d] || extent[d] != out.dims[d]) break;
+  }
+  return d;
+}
+
+// The pieces, kept from being overwritten, and what they wait for.
+struct Source {
+  Piece piece;
+  Pin pin;
+  std::shared_ptr<Completion> before;
+};
+
+absl::Status copy_all(std::vector<Source>& sources, std::byte* to, std::int64_t element_bytes) {
+  for (Source& s : sources) {
+    if (s.before) {
+      if (absl::Status ready = s.before->wait(); !ready.ok()) return ready;
+    }
+    copy_block(s.pin.storage()->data(), s.piece.in, to, s.piece.out, s.piece.extent, element_bytes);
+  }
+  sources.clear();
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void copy_block(const std::byte* from, const Region& in, std::byte* to, const Region& out, const Shape& extent,
+                std::int64_t element_bytes) {
+  if (std::find(extent.begin(), extent.end(), 0) != extent.end()) return;
+  const std::size_t inner = first_contiguous(in, out, extent);
+  std::int64_t run = element_bytes;
+  for (std::size_t d = inner; d < extent.size(); ++d) run *= extent[d];
+  std::vector<std::int64_t> index(extent.size(), 0);
+  for (;;) {
+    std::memcpy(to + position(index, out) * element_bytes, from + position(index, in) * element_bytes,
+                static_cast<std::size_t>(run));
+    std::size_t d = inner;
+    while (d > 0 && ++index[d - 1] == extent[d - 1]) index[--d] = 0;
+    if (d == 0) return;
+  }
+}
+
+absl::StatusOr<BufferPtr> assemble(Device& to, std::int64_t bytes, std::int64_t element_bytes,
+                                   std::vector<Piece> pieces, Loc made_at) {
+  std::lock_guard lock(launch_mutex());
+  std::vector<Source> sources;
+  bool is_pending = false;
+  for (Piece& piece : pieces) {
+    absl::StatusOr<Pin> pin = piece.from->pin();
+    if (!pin.ok()) return pin.status();
+    is_pending |= piece.from->is_pending();
+    std::shared_ptr<Completion> before = piece.from->completion();
+    sources.push_back({std::move(piece), *std::move(pin), std::move(before)});
+  }
+  auto completion = is_pending ? std::make_shared<Completion>() : nullptr;
+  absl::StatusOr<BufferPtr> made = Buffer::allocate(to, bytes, made_at, completion);
+  if (!made.ok()) return made;
+  absl::StatusOr<Pin> into = (*made)->pin();
+  if (!into.ok()) return into.status();
+  if (!is_pending) {
+    if (absl::Status s = copy_all(sources, into->storage()->data(), element_bytes); !s.ok())
+      return Buffer::failed(to, bytes, std::move(s), made_at);
+    return made;
+  }
+  auto run = [sources = std::move(sources), into = std::make_unique<Pin>(*std::move(into)), completion,
+              element_bytes]() mutable {
+    absl::Status status = copy_all(sources, into->storage()->data(), element_bytes);
+    sources.clear();
+    into.reset();
+    completion->finish(std::move(status));
+  };
+  if (absl::Status status = to.queue().push(std::move(run)); !status.ok()) return status;
+  return made;
+}
+
+}  // namespace sheaf::runtime

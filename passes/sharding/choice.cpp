@@ -112,9 +112,7 @@ class Search {
   Search(const Question& q, const MeshAtoms& mesh, const Prices& prices)
       : q_(q), f_(q.factors), mesh_(mesh), prices_(prices), slots_(slots_of(q.eqn, q.factors)), at_(slots_.size()) {
     moved_.resize(q.have.size());
-    const Cost whole = cost_of(q.eqn);
-    flops_ = whole.flops;
-    bytes_ = whole.bytes;
+    work_ = work_of(q.eqn);
     best_.cost = kNever;
   }
 
@@ -136,7 +134,8 @@ class Search {
     for (std::size_t j = 0; j < q_.want.size(); ++j) visit(q_.want[j], f_.out[j]);
   }
 
-  // Runs of atoms in use that belong together: neighbours in every layout that has either, and within one factor.
+  // Runs of atoms that dims are split over and that belong together: neighbours in every layout that has either, and
+  // within one factor. What is only a sum's is no reason to split anything.
   std::vector<Atoms> units() const {
     std::vector<bool> used(mesh_.count()), ends(mesh_.count());
     const auto see = [&](const Atoms& list) {
@@ -151,7 +150,6 @@ class Search {
         see(s.dims[d]);
         cut_at_factors(s.dims[d], tensor[d], ends);
       }
-      see(s.unreduced);
     });
     std::vector<Atoms> units;
     for (int a = 0; a < mesh_.count(); ++a) {
@@ -241,8 +239,7 @@ class Search {
     if (!is_expressible(c)) return;
     std::int64_t shards = 1;
     for (const Atoms& a : at_) shards *= mesh_.size(a);
-    c.cost =
-        prices_.compute({.flops = flops_ / static_cast<double>(shards), .bytes = bytes_ / static_cast<double>(shards)});
+    c.cost = compute_cost(c, static_cast<double>(shards));
     for (std::size_t k = 0; k < q_.have.size() && c.cost <= best_.cost; ++k)
       c.cost += operand_cost(static_cast<int>(k), c);
     for (std::size_t j = 0; j < q_.want.size() && c.cost <= best_.cost; ++j)
@@ -254,16 +251,28 @@ class Search {
     best_shards_ = shards;
   }
 
+  double compute_cost(const Choice& c, double shards) const {
+    double bytes = 0;
+    const auto add = [&](const std::vector<TensorFactors>& tensors, auto type_of) {
+      for (std::size_t k = 0; k < tensors.size(); ++k) {
+        double whole = static_cast<double>(type_of(static_cast<int>(k)).bytes());
+        for (const Atoms& dim : layout_of(tensors[k], c).dims) whole /= static_cast<double>(mesh_.size(dim));
+        bytes += whole;
+      }
+    };
+    add(f_.in, [&](int k) { return q_.eqn.in(k).type(); });
+    add(f_.out, [&](int j) { return q_.eqn.out(j).type(); });
+    return prices_.compute(
+        {.flops = work_.flops / shards, .bytes = bytes, .transcendentals = work_.transcendentals / shards},
+        q_.eqn.out().dtype());
+  }
+
   double operand_cost(int k, const Choice& c) {
     const Sharding to = operand_layout(f_, c, k);
     for (const auto& [seen, cost] : moved_[k])
       if (seen == to) return cost;
     double least = kNever;
-    for (const Sharding& from : q_.have[k]) {
-      Sharding reached = to;  // the rest of a sum is zeros put on the other devices
-      std::erase_if(reached.unreduced, [&](int a) { return !holds(from.unreduced, a); });
-      least = std::min(least, prices_.reshard(q_.eqn.in(k).type(), from, reached));
-    }
+    for (const Sharding& from : q_.have[k]) least = std::min(least, prices_.reshard(q_.eqn.in(k).type(), from, to));
     moved_[k].emplace_back(to, least);
     return least;
   }
@@ -311,7 +320,7 @@ class Search {
   std::vector<Atoms> at_;  // per slot
   std::vector<Atoms> units_;
   std::vector<std::vector<std::pair<Sharding, double>>> moved_;  // per operand: costs seen
-  double flops_ = 0, bytes_ = 0;
+  Work work_;  // of the whole
   Choice best_;
   std::int64_t best_shards_ = 0, tried_ = 0;
 };

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "ir/cost.h"
 #include "ir/factors.h"
 #include "ir/op.h"
 #include "ir/sharding.h"
@@ -41,11 +42,11 @@ struct Question {
   std::vector<bool> is_partial = {};
 };
 
-/// What moving and computing costs.
+/// What moving and computing costs, in seconds.
 struct Prices {
-  /// From one layout of a value to another; infinite where there is no way.
+  /// From one layout of a value to another; what a device does on its own for that is free.
   std::function<double(ir::Type whole, const ir::Sharding& from, const ir::Sharding& to)> reshard;
-  std::function<double(const ir::Cost& local)> compute;
+  std::function<double(const ir::Work& local, DType dtype)> compute;
 };
 
 /// Whether partitioning can split the factor so many ways at all.

@@ -12,6 +12,7 @@
 #include "passes/sharding/decide.h"
 #include "passes/sharding/local.h"
 #include "passes/sharding/partition_regions.h"
+#include "passes/sharding/reshard.h"
 
 namespace sheaf::passes {
 
@@ -30,11 +31,13 @@ struct Form {
   bool is_backward = false;  // gathered for a derivative
 };
 
-class Emitter {
+class Pieces {
  public:
-  Emitter(Localizer& localizer, const Prices& prices, const Function& f, const Decisions& decisions, Builder& b)
+  Pieces(Localizer& localizer, ReshardPlanner& planner, const Prices& prices, const Function& f,
+         const Decisions& decisions, Builder& b)
       : localizer_(localizer),
         mesh_(localizer.mesh()),
+        planner_(planner),
         prices_(prices),
         f_(f),
         decisions_(decisions),
@@ -75,13 +78,8 @@ class Emitter {
     if (forms_[v].size() == 1) settle(v, is_backward);
     if (const Form* form = find(v, to, is_backward)) return form->local;
     const Form& from = nearest(v, to, is_backward);
-    Sharding reached = to;
-    std::erase_if(reached.unreduced, [&](int a) { return !holds(from.layout.unreduced, a); });
-    Atoms rest = to.unreduced;
-    std::erase_if(rest, [&](int a) { return holds(from.layout.unreduced, a); });
-    explain(v, from.layout, reached, user, k);
-    Value local = reshard(from.local, v.type(), from.layout, reached, is_backward);
-    local = on_first(b_, local, rest, mesh_);
+    explain(v, from.layout, to, user, k);
+    const Value local = reshard(from.local, v.type(), from.layout, to);
     forms_[v].push_back({to, local, is_backward});
     return local;
   }
@@ -112,7 +110,7 @@ class Emitter {
     if (!base) return;
     const Form from = forms_[v][0];
     explain(v, made, *base, nullptr, 0);
-    forms_[v].push_back({*base, reshard(from.local, v.type(), made, *base, is_backward), is_backward});
+    forms_[v].push_back({*base, reshard(from.local, v.type(), made, *base), is_backward});
   }
 
   // What was gathered for the forward pass is not kept for the backward pass.
@@ -131,9 +129,7 @@ class Emitter {
     double least = std::numeric_limits<double>::infinity();
     for (const Form& form : forms_[v]) {
       if (!is_usable(v, form, is_backward)) continue;
-      Sharding reached = to;
-      std::erase_if(reached.unreduced, [&](int a) { return !holds(form.layout.unreduced, a); });
-      const double cost = prices_.reshard(v.type(), form.layout, reached);
+      const double cost = prices_.reshard(v.type(), form.layout, to);
       if (cost < least) {
         least = cost;
         best = &form;
@@ -160,10 +156,13 @@ class Emitter {
     b_.set_loc(e ? e->loc : Loc{}, extend_how(user ? user->how : "", reason.c_str()));
   }
 
-  Value reshard(Value local, Type whole, const Sharding& from, const Sharding& to, bool is_backward);
+  Value reshard(Value local, Type whole, const Sharding& from, const Sharding& to) {
+    return emit_reshard(b_, local, planner_.plan(whole.dims(), whole.dtype(), from, to), mesh_);
+  }
 
   Localizer& localizer_;
   const MeshAtoms& mesh_;
+  ReshardPlanner& planner_;
   const Prices& prices_;
   const Function& f_;
   const Decisions& decisions_;
@@ -171,38 +170,14 @@ class Emitter {
   ValueTable<std::vector<Form>> forms_;
 };
 
-// Everything is made whole and then cut.
-Value Emitter::reshard(Value x, Type whole, const Sharding& from, const Sharding& to, bool is_backward) {
-  Atoms summed = from.unreduced;
-  std::erase_if(summed, [&](int a) { return holds(to.unreduced, a); });
-  if (!summed.empty())
-    x = b_.emit(ops::all_reduce, {x}, ops::AllReduce{.axes = mesh_.names(summed), .kind = from.kind});
-  for (std::size_t d = 0; d < from.dims.size(); ++d) {
-    if (from.dims[d] == to.dims[d]) continue;
-    const std::int64_t dim = static_cast<std::int64_t>(d);
-    if (!from.dims[d].empty())
-      x = b_.emit(ops::all_gather, {x},
-                  ops::AllGather{.axes = mesh_.names(from.dims[d]),
-                                 .size = mesh_.size(from.dims[d]),
-                                 .dim = dim,
-                                 .tiled = true,
-                                 .backward = is_backward});
-    if (to.dims[d].empty()) continue;
-    const std::int64_t rows = whole.dim(static_cast<int>(d)) / mesh_.size(to.dims[d]);
-    const Value index = b_.emit(ops::axis_index, {}, ops::AxisIndex{.axes = mesh_.names(to.dims[d])});
-    const Value start = b_.emit(ops::reshape, {index * static_cast<double>(rows)}, ops::Reshape{.shape = {1}});
-    x = b_.emit(ops::dynamic_slice, {x, start}, ops::DynamicSlice{.dims = {dim}, .sizes = {rows}, .index_dim = {0}});
-  }
-  return x;
-}
-
 // All functions of one program: they share prices and answers.
 class Program final : public Localizer {
  public:
-  explicit Program(Mesh mesh)
+  Program(Mesh mesh, const Profile& profile)
       : mesh_(mesh),
+        planner_(mesh_, profile),
         prices_{.reshard = [this](Type t, const Sharding& from, const Sharding& to) { return price(t, from, to); },
-                .compute = [](const Cost& c) { return (c.flops / 300 + c.bytes) * 1e-3; }},
+                .compute = [&profile](const Work& w, DType dtype) { return seconds_of(w, dtype, profile); }},
         chooser_(mesh_, prices_) {}
 
   const MeshAtoms& mesh() const override { return mesh_; }
@@ -222,28 +197,21 @@ class Program final : public Localizer {
                  Values args) override {
     equations_ += std::ssize(f->eqns());
     const Decisions decisions(*f, params, results, mesh_, chooser_);
-    return Emitter(*this, prices_, *f, decisions, b).run(args, results);
+    return Pieces(*this, planner_, prices_, *f, decisions, b).run(args, results);
   }
 
  private:
   Type local(Type whole, const Sharding& layout) const { return local_type(whole, mesh_, layout).with_varying({}); }
 
-  double price(Type t, const Sharding& from, const Sharding& to) const {
-    double cost = 0;
-    double bytes = static_cast<double>(t.bytes());
-    for (const Atoms& dim : from.dims) bytes /= static_cast<double>(mesh_.size(dim));
-    Atoms summed = from.unreduced;
-    std::erase_if(summed, [&](int a) { return holds(to.unreduced, a); });
-    if (!summed.empty()) cost += 0.5 + 2 * bytes;
-    for (std::size_t d = 0; d < from.dims.size(); ++d)
-      if (from.dims[d] != to.dims[d] && !from.dims[d].empty()) {
-        bytes *= static_cast<double>(mesh_.size(from.dims[d]));
-        cost += 0.5 + bytes;
-      }
-    return cost;
+  double price(Type t, const Sharding& from, const Sharding& to) {
+    double seconds = 0;
+    for (const ReshardMove& move : planner_.plan(t.dims(), t.dtype(), from, to).moves)
+      if (move.is_collective()) seconds += move.cost.seconds;
+    return seconds;
   }
 
   MeshAtoms mesh_;
+  ReshardPlanner planner_;
   Prices prices_;
   Chooser chooser_;
   std::int64_t equations_ = 0;
@@ -251,14 +219,14 @@ class Program final : public Localizer {
 
 }  // namespace
 
-FunctionRef partition(const FunctionRef& f, PartitionWork* work) {
+FunctionRef partition(const FunctionRef& f, const PartitionOptions& options) {
   SHEAF_CHECK(f->mesh(), "a function without a mesh");
-  Program program(f->mesh());
+  Program program(f->mesh(), options.profile ? *options.profile : chosen_profile());
   Layouts params, results;
   for (const Value p : f->params()) params.push_back(sharding_of(p.type(), program.mesh()));
   for (const Value r : f->results()) results.push_back(wanted_layout(r, program.mesh()));
   FunctionRef local = program.localized(f, params, results)->on_mesh(f->mesh());
-  if (work) *work = program.work();
+  if (options.work) *options.work = program.work();
   return local;
 }
 

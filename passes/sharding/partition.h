@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "ir/graph.h"
+#include "passes/sharding/profile.h"
 
 namespace sheaf::passes {
 
@@ -14,7 +15,12 @@ struct PartitionWork {
   std::int64_t assignments = 0;  // tried, in search of the best for each
 };
 
+struct PartitionOptions {
+  const Profile* profile = nullptr;  // of the machine; null: the chosen one
+  PartitionWork* work = nullptr;  // filled in
+};
+
 /// f is on a mesh, and its types say where its values lie. The results lie as theirs say.
-ir::FunctionRef partition(const ir::FunctionRef& f, PartitionWork* work = nullptr);
+ir::FunctionRef partition(const ir::FunctionRef& f, const PartitionOptions& options = {});
 
 }  // namespace sheaf::passes

@@ -109,7 +109,7 @@ inline double difference(const ir::Literal& x, const ir::Literal& y) {
 
 /// f, with layouts in its types, gives on all devices what it gives on one; its local program.
 inline ir::FunctionRef check_partitioned(const ir::FunctionRef& f, const ir::Literals& in, double tolerance) {
-  const ir::FunctionRef local = passes::partition(f);
+  const ir::FunctionRef local = passes::partition(f, {.profile = passes::built_in_profile("flat")});
   const absl::Status s = ir::verify(*local);
   REQUIRE_MESSAGE(s.ok(), std::string(s.message()));
   CHECK(left_over(*local) == "");

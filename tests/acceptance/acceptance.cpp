@@ -1,0 +1,111 @@
+// The harness of the acceptance tests.
+#include "tests/acceptance/acceptance.h"
+
+#include "ir/builder.h"
+#include "passes/emit.h"
+#include "passes/sharding/propagate.h"
+#include "passes/transforms.h"
+#include "tests/passes/partitioned.h"
+#include "trace/recorder.h"
+
+namespace sheaf::acceptance {
+
+using namespace ir;
+
+namespace {
+
+// A leaf of argument w is called "w", "w_0_", "w_0_1_".
+Type laid_out(Value leaf, const std::map<std::string, std::string>& specs, const MeshAtoms& atoms) {
+  Sharding s = Sharding::replicated(leaf.rank());
+  for (const auto& [name, text] : specs) {
+    if (leaf.name() != name && !leaf.name().starts_with(name + "_")) continue;
+    const Spec spec = *parse_spec(text);
+    for (std::size_t d = 0; d < spec.size(); ++d) s.dims.at(d) = atoms.of(spec[d].axes);
+  }
+  return ir::with_sharding(leaf.type(), atoms, s);
+}
+
+void count(const Function& f, std::int64_t steps, std::map<std::string, int>& counts) {
+  for (const Eqn* e : f.eqns()) {
+    if (tests::is_collective(*e))
+      ++counts[(steps > 1 ? fmt::format("each of {}: ", steps) : "") + tests::collective(*e)];
+    const std::int64_t inside = e->op == &ops::scan ? steps * e->attrs<ops::Scan>().length : steps;
+    for (const FunctionRef& r : e->regions) count(*r, inside, counts);
+  }
+}
+
+std::string listed(const std::map<std::string, int>& counts) {
+  std::string text;
+  for (const auto& [line, n] : counts) text += fmt::format("{} x{}\n", line, n);
+  return text;
+}
+
+Literals numbers(const Function& f) {
+  Literals in;
+  for (const Value p : f.params()) {
+    Literal x{without_sharding(p.type())};
+    for (std::int64_t i = 0; i < x.size(); ++i)
+      if (is_float(x.dtype())) x.set(i, 0.5 * std::sin(1.7 * static_cast<double>(i) + 0.3 * p.index()));
+      else x.set_int(i, (7 * i + 3) % 8);
+    in.push_back(std::move(x));
+  }
+  return in;
+}
+
+}  // namespace
+
+ir::Mesh mesh_of(const std::string& axes) {
+  const auto module = parse("mesh @m = [" + axes + "]\nfunc @f() -> () on @m {\n  return\n}\n");
+  REQUIRE_MESSAGE(module.ok(), std::string(module.status().message()));
+  return module->functions[0]->mesh();
+}
+
+Array laid_out(const Array& x, const std::string& mesh, const std::string& spec) {
+  Builder b("laid_out");
+  const Value v = b.param(Type(x.dtype(), x.shape()));
+  const Value out = b.emit(ops::with_sharding, {v}, ops::WithSharding{.mesh = to_string(mesh_of(mesh)), .spec = spec});
+  const std::vector<Array> in{x};
+  return apply_function(b.finish({out}), in, Loc{})[0];
+}
+
+Partitioned partitioned(const FunctionRef& traced, const Layout& layout) {
+  const MeshAtoms atoms(mesh_of(layout.mesh));
+  Builder b(traced->name());
+  Values params;
+  for (const Value p : traced->params()) params.push_back(b.param(laid_out(p, layout.params, atoms), p.name()));
+  const FunctionRef f = passes::inline_calls(b.finish(passes::inline_into(b, *traced, params)))->on_mesh(atoms.mesh());
+  std::vector<std::optional<Spec>> wanted(f->results().size());
+  for (const auto& [j, spec] : layout.results) wanted.at(j < 0 ? wanted.size() + j : j) = *parse_spec(spec);
+  Partitioned p;
+  passes::Propagated done = passes::propagate(f, {.results = wanted});
+  p.whole = done.function;
+  p.visits = done.visits;
+  p.local = passes::partition(p.whole, &p.work);
+  const absl::Status s = verify(*p.local);
+  REQUIRE_MESSAGE(s.ok(), std::string(s.message()));
+  CHECK(tests::left_over(*p.local) == "");
+  return p;
+}
+
+std::string collectives_of(const Partitioned& p) {
+  std::map<std::string, int> counts;
+  count(*p.local, 1, counts);
+  return listed(counts);
+}
+
+std::string listed(const std::vector<Expected>& all) {
+  std::map<std::string, int> counts;
+  for (const Expected& e : all)
+    counts[(e.steps > 1 ? fmt::format("each of {}: ", e.steps) : "") +
+           fmt::format("{} {} {}", e.op, e.axes, e.bytes)] += e.count;
+  return listed(counts);
+}
+
+double largest_difference(const Partitioned& p) {
+  const Literals in = numbers(*p.whole), want = eval(*p.whole, in), got = tests::run_partitioned(p.whole, p.local, in);
+  double most = 0;
+  for (std::size_t j = 0; j < want.size(); ++j) most = std::max(most, tests::difference(want[j], got[j]));
+  return most;
+}
+
+}  // namespace sheaf::acceptance

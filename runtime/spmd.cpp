@@ -64,27 +64,38 @@ absl::Status SpmdRun::fail_together(absl::Status error) {
     std::lock_guard lock(mutex_);
     if (together_.ok()) together_ = error;
   }
-  break_up();
+  send_home();
   return absl::AbortedError("the run has failed");
 }
 
-void SpmdRun::break_up() {
+void SpmdRun::send_home() {
   for (const std::unique_ptr<Rendezvous>& rendezvous : rendezvous_) rendezvous->break_up();
 }
 
 void SpmdRun::end(int position, End end) {
   const bool has_failed = !end.status.ok();
   if (has_failed) {
-    break_up();
+    send_home();
   } else {
     for (const std::vector<Place>& places : places_) places[position].rendezvous->end(places[position].member);
   }
   std::unique_lock lock(mutex_);
   own_[position] = std::move(end);
-  if (--running_ == 0) ended_.notify_all();
-  const auto is_over = [this] { return running_ == 0 || is_finished_ || absl::IsDeadlineExceeded(together_); };
-  if (has_failed && timeout_.count() > 0) ended_.wait_for(lock, timeout_, is_over);
-  if (is_finished_ || (running_ > 0 && !(has_failed && timeout_.count() > 0))) return;
+  if (--running_ == 0) return finish(std::move(lock));
+  if (!has_failed || rendezvous_.empty() || timeout_.count() == 0) return;
+  ended_.wait_for(lock, timeout_, [this] { return is_finished_ || absl::IsDeadlineExceeded(together_); });
+  finish(std::move(lock));
+}
+
+void SpmdRun::refuse(int position, absl::Status status) {
+  send_home();
+  std::unique_lock lock(mutex_);
+  own_[position] = {.status = std::move(status), .inherited = false};
+  if (--running_ == 0) finish(std::move(lock));
+}
+
+void SpmdRun::finish(std::unique_lock<std::mutex> lock) {
+  if (is_finished_) return;
   is_finished_ = true;
   ended_.notify_all();
   absl::Status status = outcome();
@@ -160,7 +171,7 @@ absl::StatusOr<std::vector<std::vector<BufferPtr>>> Executable::run_spmd(std::sp
   for (std::size_t d = 0; d < devices.size(); ++d) {
     absl::Status pushed = devices[d]->queue().push(
         [execution = std::move(executions[d])] { execution->executable->execute(*execution); });
-    if (!pushed.ok()) run->end(static_cast<int>(d), {.status = std::move(pushed)});
+    if (!pushed.ok()) run->refuse(static_cast<int>(d), std::move(pushed));
   }
   return outputs;
 }

@@ -33,8 +33,10 @@ class SpmdRun {
     bool inherited = false;
   };
   /// The device at `position` has done its part, or failed in it. The last one finishes the completion; where the run
-  /// has failed and somebody does not come to an end within the timeout, the others finish it.
+  /// has failed and somebody does not come to an end within the timeout, the others, who wait here so long, finish it.
   void end(int position, End end);
+  /// The device at `position` will not begin.
+  void refuse(int position, absl::Status status);
 
  private:
   struct Place {
@@ -44,8 +46,9 @@ class SpmdRun {
 
   /// Remembers the first error of a meeting, and sends everyone home.
   absl::Status fail_together(absl::Status error);
-  void break_up();
+  void send_home();
   absl::Status outcome() const;
+  void finish(std::unique_lock<std::mutex> lock);
 
   const std::vector<std::string> names_;
   const std::chrono::milliseconds timeout_;

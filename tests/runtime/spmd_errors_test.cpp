@@ -101,10 +101,40 @@ func @f(%x: f32[8]) -> f32[8] on @m {
   const std::shared_future<void> is_open = gate.get_future().share();
   for (const int d : {1, 4}) REQUIRE(runtime::device(d).queue().push([is_open] { is_open.wait(); }).ok());
   const PerDevice outputs =
-      start(load_local(f), inputs, {.donated = {}, .loc = {}, .collective_timeout = milliseconds(500)});
+      start(load_local(f), inputs, {.donated = {}, .loc = {}, .collective_timeout = milliseconds(1500)});
   CHECK(error_of(outputs) ==
-        "ring.cpp:4: ppermute over x: cpu:1 and cpu:4 did not come within 0.5 s; cpu:0, cpu:2 and cpu:3 waited");
+        "ring.cpp:4: ppermute over x: cpu:1 and cpu:4 did not come within 1.5 s; cpu:0, cpu:2 and cpu:3 waited");
   gate.set_value();
+}
+
+TEST_CASE("where one has failed and another does not come to an end, the run fails nevertheless") {
+  const FunctionRef f = parsed(kChecked);
+  std::vector<Literals> inputs(4, Literals{Literal(ir::Type(f32, {8})), Literal::scalar(bool_, 1)});
+  inputs[2][1] = Literal::scalar(bool_, 0);
+  std::promise<void> gate;
+  const std::shared_future<void> is_open = gate.get_future().share();
+  REQUIRE(runtime::device(1).queue().push([is_open] { is_open.wait(); }).ok());
+  const PerDevice outputs =
+      start(load_local(f), to_devices(inputs), {.donated = {}, .loc = {}, .collective_timeout = milliseconds(300)});
+  CHECK(error_of(outputs) == "cpu:2 failed: model.cpp:7: check failed: x is positive");
+  gate.set_value();
+}
+
+TEST_CASE("a program without collectives fails on the device that fails, and waits for nobody") {
+  const FunctionRef f = parsed(R"(mesh @m = [x=4]
+func @f(%x: f32[8], %ok: bool[]) -> f32[8] on @m {
+  %0: token[] = check %ok {message="x is positive"}  loc(model.cpp:7)
+  %y: f32[8] = neg %x
+  return %y
+}
+)");
+  const runtime::ExecutablePtr executable = load_local(f);
+  std::vector<Literals> inputs(4, Literals{Literal(f32, {8}, std::vector<double>(8, 2)), Literal::scalar(bool_, 1)});
+  CHECK(to_host(start(executable, to_devices(inputs)), *f)[3][0].get(7) == -2);
+  inputs[0][1] = Literal::scalar(bool_, 0);
+  const auto before = std::chrono::steady_clock::now();
+  CHECK(error_of(start(executable, to_devices(inputs))) == "cpu:0 failed: model.cpp:7: check failed: x is positive");
+  CHECK(std::chrono::steady_clock::now() - before < std::chrono::seconds(20));
 }
 
 namespace {

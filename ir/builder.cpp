@@ -43,7 +43,7 @@ bool same_eqn(const Eqn& e, Op op, const Values& operands, const void* attrs, co
 absl::StatusOr<Values> Builder::try_emit(Op op, Values operands, std::shared_ptr<const void> attrs,
                                          std::vector<FunctionRef> regions) {
   if (!attrs && op->attrs.make) attrs = op->attrs.make();
-  if (regions.empty() && !op->varying) lift(operands);
+  lift(op, operands, attrs, regions);
   const std::size_t hash = hash_eqn(op, operands, attrs.get(), regions);
   auto& same_hash = numbered_[hash];
   for (const Eqn* e : same_hash)
@@ -55,12 +55,18 @@ absl::StatusOr<Values> Builder::try_emit(Op op, Values operands, std::shared_ptr
   return append(std::move(e), *types, &same_hash);
 }
 
-// Where operands differ along manual axes, all of them do: the cast is an equation, whose transpose is the sum.
-void Builder::lift(Values& operands) {
-  const Axes all = varying_of(operands);
-  if (all.empty()) return;
-  for (Value& v : operands)
-    if (v.type().varying() != all) v = emit(ops::pvary, {v}, ops::Pvary{.axes = without(all, v.type().varying())});
+// Where operands differ along manual axes, all of them do, and those of a region as its parameters do: the cast is an
+// equation, whose transpose is the sum.
+void Builder::lift(Op op, Values& operands, const std::shared_ptr<const void>& attrs,
+                   const std::vector<FunctionRef>& regions) {
+  if (op->varying || op->varies_as_operands) return;
+  if (regions.empty()) {
+    const Axes all = varying_of(operands);
+    for (Value& v : operands) v = varied(v, all);
+  } else if (op->feeds) {
+    const Eqn e{.op = op, .operands = operands, .attributes = attrs, .regions = regions};
+    for (int k = 0; k < e.num_in(); ++k) operands[k] = varied(operands[k], op->feeds(e, k));
+  }
 }
 
 absl::StatusOr<Values> Builder::try_emit_typed(Op op, Values operands, std::shared_ptr<const void> attrs,
@@ -119,13 +125,20 @@ Value Builder::constant(const Literal& value) {
 
 Value Builder::full(const Type& type, double value) {
   Value c = constant(type.dtype(), value);
-  return type.rank() == 0 ? c : emit(ops::broadcast, {c}, ops::Broadcast{.shape = type.dims(), .dims = {}});
+  if (type.rank() > 0) c = emit(ops::broadcast, {c}, ops::Broadcast{.shape = type.dims(), .dims = {}});
+  return varied(c, type.varying());
 }
 
 FunctionRef Builder::finish(Values results) {
   for (Value v : results) SHEAF_CHECK(v && v.node()->arena == arena_.get(), "result of another function");
   arena_->builder = nullptr;
   return Function::make(std::move(arena_), std::move(name_), std::move(params_), std::move(results));
+}
+
+Value varied(Value x, const Axes& axes) {
+  if (axes.empty()) return x;
+  Axes missing = without(axes, x.type().varying());
+  return missing.empty() ? x : x.builder().emit(ops::pvary, {x}, ops::Pvary{.axes = std::move(missing)});
 }
 
 Value number(Value like, double v) { return like.builder().constant(like.dtype(), v); }

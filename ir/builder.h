@@ -46,7 +46,7 @@ class Builder {
 
   Value constant(DType dtype, double value);  // rank 0
   Value constant(const Literal& value);
-  Value full(const Type& type, double value);  // rank-0 constant, broadcast
+  Value full(const Type& type, double value);  // rank-0 constant, broadcast, that differs along the type's axes
   Value zeros(const Type& type) { return full(type, 0); }
 
   /// The user's line and transform history stamped on what is emitted next.
@@ -63,7 +63,8 @@ class Builder {
   FunctionRef finish(Values results);
 
  private:
-  void lift(Values& operands);
+  void lift(Op op, Values& operands, const std::shared_ptr<const void>& attrs,
+            const std::vector<FunctionRef>& regions);
   Values append(Eqn e, const std::vector<Type>& types, absl::InlinedVector<const Eqn*, 1>* same_hash);
 
   std::string name_;
@@ -73,6 +74,9 @@ class Builder {
   const char* how_ = "";
   absl::flat_hash_map<std::size_t, absl::InlinedVector<const Eqn*, 1>> numbered_;  // by hash
 };
+
+/// x as a value that may differ along these manual axes too; x itself where it does.
+Value varied(Value x, const Axes& axes);
 
 /// A rank-0 constant of the dtype of `like`, in its builder.
 Value number(Value like, double v);

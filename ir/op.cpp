@@ -50,7 +50,13 @@ absl::StatusOr<std::vector<Type>> infer_by_factors(const Eqn& e) {
   return types;
 }
 
-bool op_sets_varying(const Eqn& e) { return e.op->varying || e.regions.empty(); }
+// Regions say it of their results.
+void set_varying(const Eqn& e, std::vector<Type>& types) {
+  if (!e.op->varying && !e.regions.empty()) return;
+  const Axes together = e.op->varying ? e.op->varying(e) : varying_of(e.operands);
+  for (std::size_t j = 0; j < types.size(); ++j)
+    types[j] = types[j].with_varying(e.op->varies_as_operands ? e.operands[j].type().varying() : together);
+}
 
 }  // namespace
 
@@ -107,10 +113,7 @@ absl::StatusOr<std::vector<Type>> infer(const Eqn& e) {
   if (absl::Status s = check_operands(e); !s.ok()) return s;
   absl::StatusOr<std::vector<Type>> types = e.op->infer ? e.op->infer(e) : infer_by_factors(e);
   if (!types.ok()) return types;
-  if (op_sets_varying(e)) {
-    const Axes varying = e.op->varying ? e.op->varying(e) : varying_of(e.operands);
-    for (Type& t : *types) t = t.with_varying(varying);
-  }
+  set_varying(e, *types);
   for (Type t : *types)
     if (t.num_elements() >= kMaxElements)
       return absl::InvalidArgumentError(fmt::format("a result {} has too many elements", to_string(t)));

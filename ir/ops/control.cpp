@@ -40,7 +40,7 @@ Lowering lower_region(const Eqn&) { return lowering::Region{}; }
 absl::StatusOr<std::vector<Type>> infer_cond(const Eqn& e) {
   if (e.regions.empty()) return absl::InvalidArgumentError("takes at least 1 region, not 0");
   if (e.operands.empty()) return absl::InvalidArgumentError("takes an index, then the operands of the branches");
-  if (e.in(0).type() != Type(DType::i32, {}))
+  if (e.in(0).dtype() != DType::i32 || e.in(0).rank() != 0)
     return absl::InvalidArgumentError("the index must be i32[], not " + to_string(e.in(0).type()));
   const std::vector<Type> operands = slice_of(e.in_types(), 1, e.operands.size() - 1);
   const std::vector<Type> results = e.regions[0]->result_types();
@@ -48,8 +48,12 @@ absl::StatusOr<std::vector<Type>> infer_cond(const Eqn& e) {
     if (absl::Status s = takes(*branch, operands); !s.ok()) return s;
     if (absl::Status s = returns(*branch, results); !s.ok()) return s;
   }
+  if (absl::Status s = differ_as(e.in(0), "index", "operand", operands); !s.ok()) return s;
+  if (absl::Status s = differ_as(e.in(0), "index", "result", results); !s.ok()) return s;
   return results;
 }
+
+Axes feeds_branches(const Eqn& e, int k) { return k == 0 ? Axes{} : varying_of_param(e, 0, k - 1); }
 
 void eval_cond(const Eqn& e, std::span<const Literal> in, std::span<Literal> out) {
   const std::int64_t last = std::ssize(e.regions) - 1;
@@ -155,10 +159,20 @@ absl::StatusOr<std::vector<Type>> infer_while(const Eqn& e) {
   const std::vector<Type> carry = slice_of(types, cond_consts + body_consts, types.size() - cond_consts - body_consts);
   const Function &cond = *e.regions[0], &body = *e.regions[1];
   if (absl::Status s = takes(cond, joined(slice_of(types, 0, cond_consts), carry)); !s.ok()) return s;
-  if (absl::Status s = returns(cond, {Type(DType::bool_, {})}); !s.ok()) return s;
+  const Axes decides = cond.results().empty() ? Axes{} : cond.results()[0].type().varying();
+  if (absl::Status s = returns(cond, {Type(DType::bool_, {}).with_varying(decides)}); !s.ok()) return s;
   if (absl::Status s = takes(body, joined(slice_of(types, cond_consts, body_consts), carry)); !s.ok()) return s;
   if (absl::Status s = returns(body, carry); !s.ok()) return s;
+  const std::vector<Type> of_body = joined(slice_of(types, cond_consts, body_consts), carry);
+  if (absl::Status s = differ_as(cond.results()[0], "condition", "argument", of_body); !s.ok()) return s;
   return carry;
+}
+
+// Consts of the condition, consts of the body, carry: both regions take the carry, and as the same.
+Axes feeds_loop(const Eqn& e, int k) {
+  const While& a = e.attrs<While>();
+  if (k < a.cond_consts) return varying_of_param(e, 0, static_cast<int>(k));
+  return varying_of_param(e, 1, static_cast<int>(k - a.cond_consts));
 }
 
 void eval_while(const Eqn& e, std::span<const Literal> in, std::span<Literal> out) {
@@ -189,6 +203,7 @@ constinit const OpDef call = {
     .num_results = -1,
     .callee_by_name = true,
     .infer = infer_from_region,
+    .feeds = feeds_params,
     .no_jvp = Absent::by_region,
     .lower = lower_region,
     .eval = eval_region,
@@ -199,6 +214,7 @@ constinit const OpDef cond = {
     .doc = "Runs branch `index` (operand 0, clamped to the branches there are) on the other operands.",
     .num_results = -1,
     .infer = infer_cond,
+    .feeds = feeds_branches,
     .no_jvp = Absent::by_region,
     .lower = [](const Eqn&) -> Lowering { return lowering::Branch{}; },
     .eval = eval_cond,
@@ -213,6 +229,7 @@ constinit const OpDef scan = {
     .num_results = -1,
     .attrs = attrs_of<Scan>(),
     .infer = infer_scan,
+    .feeds = feeds_params,
     .no_jvp = Absent::by_region,
     .lower = lower_scan,
     .eval = eval_scan,
@@ -226,6 +243,7 @@ constinit const OpDef while_ = {
     .num_results = -1,
     .attrs = attrs_of<While>(),
     .infer = infer_while,
+    .feeds = feeds_loop,
     .no_jvp = Absent::by_region,
     .lower = lower_while,
     .eval = eval_while,

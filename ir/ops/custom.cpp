@@ -99,6 +99,14 @@ absl::StatusOr<std::vector<Type>> infer_custom_solve(const Eqn& e) {
   return b;
 }
 
+// Residuals are parameters of the backward map, tangents what it returns.
+Axes feeds_linear(const Eqn& e, int k) {
+  const std::int64_t residuals = e.attrs<CustomLinear>().residuals;
+  if (k < residuals) return varying_of_param(e, 0, k);
+  if (e.regions.empty() || k - residuals >= std::ssize(e.regions[0]->results())) return {};
+  return e.regions[0]->results()[k - residuals].type().varying();
+}
+
 void eval_first(const Eqn& e, std::span<const Literal> in, std::span<Literal> out) {
   eval_into(*e.regions[0], in, out);
 }
@@ -137,6 +145,7 @@ constinit const OpDef checkpoint = {
     .num_results = -1,
     .attrs = attrs_of<Checkpoint>(),
     .infer = infer_checkpoint,
+    .feeds = feeds_params,
     .no_jvp = Absent::by_region,
     .lower = lower_region,
     .eval = eval_first,
@@ -163,6 +172,7 @@ constinit const OpDef barrier = {
         "The operands, all of them computed before any reader of a result: equal equations on its two sides stay two.",
     .num_results = -1,
     .infer = [](const Eqn& e) -> absl::StatusOr<std::vector<Type>> { return e.in_types(); },
+    .varies_as_operands = true,
     .linear = jointly(all_operands),
     .jvp = [](Builder& b, const Eqn&, const Values& tangents) { return through_barrier(b, tangents); },
     .transpose = [](Builder& b, const Eqn&, const Values&, const Values& cts) { return through_barrier(b, cts); },
@@ -184,6 +194,7 @@ constinit const OpDef custom_jvp = {
     .num_results = -1,
     .attrs = attrs_of<CustomJvp>(),
     .infer = infer_custom_jvp,
+    .feeds = feeds_params,
     .no_jvp = Absent::by_region,
     .lower = lower_region,
     .eval = eval_first,
@@ -198,6 +209,7 @@ constinit const OpDef custom_vjp = {
     .num_results = -1,
     .attrs = attrs_of<CustomVjp>(),
     .infer = infer_custom_vjp,
+    .feeds = feeds_params,
     .no_jvp = Absent::by_region,
     .lower = lower_region,
     .eval = eval_first,
@@ -211,6 +223,7 @@ constinit const OpDef custom_linear = {
     .num_results = -1,
     .attrs = attrs_of<CustomLinear>(),
     .infer = infer_custom_linear,
+    .feeds = feeds_linear,
     .no_jvp = Absent::by_region,
     .lower = lower_region,
 };
@@ -223,6 +236,7 @@ constinit const OpDef custom_linear_solve = {
     .num_results = -1,
     .attrs = attrs_of<CustomLinearSolve>(),
     .infer = infer_custom_solve,
+    .feeds = feeds_params,
     .no_jvp = Absent::by_region,
     .lower = lower_region,
     .eval = [](const Eqn& e, std::span<const Literal> in,

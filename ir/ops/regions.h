@@ -31,6 +31,24 @@ inline absl::Status same_types(const Function& f, std::string_view what, const s
   return absl::OkStatus();
 }
 
+/// The manual axes along which parameter k of a region differs (OpDef::feeds); none where the equation is malformed.
+inline Axes varying_of_param(const Eqn& e, std::size_t region, int k) {
+  if (region >= e.regions.size() || k < 0 || k >= std::ssize(e.regions[region]->params())) return {};
+  return e.regions[region]->params()[k].type().varying();
+}
+/// For an op whose operands are the parameters of its first region.
+inline Axes feeds_params(const Eqn& e, int k) { return varying_of_param(e, 0, k); }
+
+/// Which region runs, or how often, depends on `pred`: where devices decide differently, all else differs too.
+inline absl::Status differ_as(Value pred, std::string_view pred_name, std::string_view what,
+                              const std::vector<Type>& types) {
+  for (std::size_t k = 0; k < types.size(); ++k)
+    if (const Axes lacking = without(pred.type().varying(), types[k].varying()); !lacking.empty())
+      return absl::InvalidArgumentError(fmt::format("the {} differs along \"{}\", and {} {} ({}) does not", pred_name,
+                                                    lacking[0], what, k, to_string(types[k])));
+  return absl::OkStatus();
+}
+
 /// A function that may take `given`.
 inline absl::Status takes(const Function& f, const std::vector<Type>& given) {
   return same_types(f, "argument", f.param_types(), given);

@@ -41,11 +41,15 @@ std::int64_t ways(Mesh mesh, const DimSpec& dim) {
   return n;
 }
 
+Axes sorted(Axes axes) {
+  std::sort(axes.begin(), axes.end());
+  return axes;
+}
+
 Axes axes_in(const Spec& spec) {
   Axes all;
   for (const DimSpec& dim : spec) all.insert(all.end(), dim.axes.begin(), dim.axes.end());
-  std::sort(all.begin(), all.end());
-  return all;
+  return sorted(std::move(all));
 }
 
 // with_sharding
@@ -79,8 +83,10 @@ absl::StatusOr<std::vector<Type>> infer_shard_map(const Eqn& e) {
   if (a.in.size() != e.operands.size() || a.out.size() != f.results().size())
     return absl::InvalidArgumentError(fmt::format("has {} specs for {} operands and {} for {} results", a.in.size(),
                                                   e.num_in(), a.out.size(), f.results().size()));
-  Axes manual = a.manual;
-  std::sort(manual.begin(), manual.end());
+  const Axes manual = sorted(a.manual);
+  for (const std::string& axis : manual)
+    if (mesh->find(axis) < 0)
+      return absl::InvalidArgumentError(fmt::format("the mesh [{}] has no axis \"{}\"", to_string(*mesh), axis));
   std::vector<Type> locals, results;
   for (int k = 0; k < e.num_in(); ++k) {
     absl::StatusOr<Spec> spec = checked_spec(a.in[k], *mesh, e.in(k).rank());
@@ -93,7 +99,13 @@ absl::StatusOr<std::vector<Type>> infer_shard_map(const Eqn& e) {
             fmt::format("dim {} of operand {} ({}) does not divide by {}", d, k, to_string(e.in(k).type()), n));
       dims[d] /= n;
     }
+    if (const Axes automatic = without(axes_in(*spec), manual); !automatic.empty())
+      return absl::InvalidArgumentError(
+          fmt::format("the spec {} names \"{}\", along which the region is not written", a.in[k], automatic[0]));
     const Type outer = e.in(k).type();
+    if (const Axes free = without(outer.varying(), manual); free != outer.varying())
+      return absl::InvalidArgumentError(fmt::format("operand {} ({}) is a part along \"{}\" already", k,
+                                                    to_string(outer), without(outer.varying(), free)[0]));
     locals.push_back(outer.with_dims(std::move(dims)).with_varying(joined(outer.varying(), axes_in(*spec))));
   }
   if (absl::Status s = takes(f, locals); !s.ok()) return s;
@@ -101,7 +113,11 @@ absl::StatusOr<std::vector<Type>> infer_shard_map(const Eqn& e) {
     const Type local = f.results()[j].type();
     absl::StatusOr<Spec> spec = checked_spec(a.out[j], *mesh, local.rank());
     if (!spec.ok()) return spec.status();
-    const Axes named = axes_in(*spec), own = without(local.varying(), without(local.varying(), manual));
+    const Axes named = axes_in(*spec);
+    if (const Axes automatic = without(named, manual); !automatic.empty())
+      return absl::InvalidArgumentError(
+          fmt::format("the spec {} names \"{}\", along which the region is not written", a.out[j], automatic[0]));
+    const Axes own = without(local.varying(), without(local.varying(), manual));
     if (const Axes lost = without(own, named); !lost.empty() && !a.unchecked)
       return absl::InvalidArgumentError(
           fmt::format("result {} ({}) differs along \"{}\", which its spec {} does not name", j, to_string(local),
@@ -112,6 +128,9 @@ absl::StatusOr<std::vector<Type>> infer_shard_map(const Eqn& e) {
   }
   return results;
 }
+
+// A part differs along the axes its spec names, and along those that what it is a part of does.
+Axes feeds_parts(const Eqn& e, int k) { return without(feeds_params(e, k), e.attrs<ShardMap>().manual); }
 
 void eval_unpartitioned(const Eqn&, std::span<const Literal>, std::span<Literal>) {
   SHEAF_CHECK(false, "shard_map in a program that was not partitioned");
@@ -144,8 +163,10 @@ constinit const OpDef shard_map = {
     .name = "shard_map",
     .doc =
         "The region on every device of the mesh: it takes the parts of the operands and returns those of the results.",
+    .num_results = -1,
     .attrs = attrs_of<ShardMap>(),
     .infer = infer_shard_map,
+    .feeds = feeds_parts,
     .no_jvp = Absent::by_region,
     .lower = [](const Eqn&) -> Lowering { return lowering::Region{}; },
     .eval = eval_unpartitioned,

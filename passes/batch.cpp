@@ -191,7 +191,8 @@ class BatchWalk {
       : f_(*f), axis_(axis), size_(axis.size), b_(f->name() + ".batch"), map_(*f) {
     for (std::size_t i = 0; i < in_dims.size(); ++i) {
       const Value p = f_.params()[i];
-      const Type t = in_dims[i] == kNone ? p.type() : with_dim(p.type(), in_dims[i], axis.size);
+      Type t = p.type();
+      if (in_dims[i] != kNone) t = with_dim(t, in_dims[i], axis.size).with_varying(joined(t.varying(), axis.varying));
       map_[p] = {b_.param(t, p.name()), in_dims[i]};
     }
   }
@@ -319,7 +320,7 @@ bool goes_over(const Function& f, std::string_view axis, Axes bound) {
 bool goes_over(const Function& f, std::string_view axis) { return goes_over(f, axis, Axes{}); }
 
 Batch batch(const FunctionRef& f, const std::vector<int>& in_dims, const MappedAxis& axis) {
-  return memoized(&Memo::batch, {f, in_dims, axis.size, axis.name}, [&] { return BatchWalk(f, in_dims, axis).run(); });
+  return memoized(&Memo::batch, {f, in_dims, axis}, [&] { return BatchWalk(f, in_dims, axis).run(); });
 }
 
 namespace {
@@ -334,7 +335,8 @@ FunctionRef place_results(const FunctionRef& f, const std::vector<int>& in_dims,
     const int from = batched.out_dims[j], to = out_dims[j];
     SHEAF_CHECK(to != kNone || from == kNone, "an unbatched result was promised");
     if (to == kNone) continue;
-    results[j] = from == kNone ? insert_dim(b, results[j], to, axis.size) : move_dim(b, results[j], from, to);
+    results[j] = from == kNone ? varied(insert_dim(b, results[j], to, axis.size), axis.varying)
+                               : move_dim(b, results[j], from, to);
   }
   return b.finish(std::move(results));
 }
@@ -343,8 +345,7 @@ FunctionRef place_results(const FunctionRef& f, const std::vector<int>& in_dims,
 
 FunctionRef vmap(const FunctionRef& f, const std::vector<int>& in_dims, const std::vector<int>& out_dims,
                  const MappedAxis& axis) {
-  return memoized(&Memo::vmap, {f, in_dims, out_dims, axis.size, axis.name},
-                  [&] { return place_results(f, in_dims, out_dims, axis); });
+  return memoized(&Memo::vmap, {f, in_dims, out_dims, axis}, [&] { return place_results(f, in_dims, out_dims, axis); });
 }
 
 }  // namespace sheaf::passes

@@ -104,9 +104,10 @@ class JvpWalk {
     for (int j = 0; j < e.num_out(); ++j) primal_[e.out(j)] = outs[j];
     if (!any(tangents)) return;
     b_.at(e, "jvp");
-    const Values t = jvp_rule(b_, *outs[0].eqn(), tangents);
+    Values t = jvp_rule(b_, *outs[0].eqn(), tangents);
     for (int j = 0; j < e.num_out(); ++j) {
       if (!t[j] || !is_differentiable(e.out(j).dtype())) continue;
+      t[j] = varied(t[j], e.out(j).type().varying());
       SHEAF_CHECK(t[j].type() == e.out(j).type(), fmt::format("jvp of {} gave {} for {}", e.op->name,
                                                               to_string(t[j].type()), to_string(e.out(j).type())));
       tangent_[e.out(j)] = t[j];

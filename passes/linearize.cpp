@@ -74,7 +74,7 @@ FunctionRef value_and_grad(const FunctionRef& f, const Mask& wrt) {
   const Values outs = inline_into(b, *l.primal, params);
   const auto split = outs.begin() + static_cast<std::ptrdiff_t>(f->results().size());
   b.set_loc(f->results()[0].eqn() ? f->results()[0].eqn()->loc : Loc{}, "transpose");
-  const Value seed = b.constant(f->results()[0].dtype(), 1);
+  const Value seed = b.full(f->results()[0].type(), 1);
   const Values gradients = inline_into(b, *backward(l, ct), Values(split, outs.end()) + Values{seed});
   return b.finish(Values(outs.begin(), split) + gradients);
 }

@@ -18,8 +18,8 @@ struct Memo {
   Table<Jvp, Mask, Mask> jvp;
   Table<PartialEval, Mask, Mask> partial_eval;
   Table<Transposed, Mask, Mask, bool> transpose;
-  Table<Batch, std::vector<int>, std::int64_t, std::string> batch;
-  Table<ir::FunctionRef, std::vector<int>, std::vector<int>, std::int64_t, std::string> vmap;
+  Table<Batch, std::vector<int>, MappedAxis> batch;
+  Table<ir::FunctionRef, std::vector<int>, std::vector<int>, MappedAxis> vmap;
   Table<Dce, Mask> dce;
   Table<ir::FunctionRef, std::vector<int>, std::vector<int>> arranged;  // passes/regions/arrange.h
   Table<bool, Mask> split;  // unknown halves: partial evaluation with this mask of known parameters changes nothing

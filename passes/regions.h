@@ -69,6 +69,6 @@ struct RegionRules {
 const RegionRules* region_rules(ir::Op op);
 
 extern const RegionRules call_rules, cond_rules, scan_rules, while_rules, checkpoint_rules, custom_jvp_rules,
-    custom_vjp_rules, custom_linear_rules, custom_linear_solve_rules;
+    custom_vjp_rules, custom_linear_rules, custom_linear_solve_rules, shard_map_rules;
 
 }  // namespace sheaf::passes

@@ -52,12 +52,19 @@ Vjp vjp(const ir::FunctionRef& f, const Mask& wrt);
 /// Parameters -> all results, then the gradient of result 0 (a float scalar) with respect to each parameter in `wrt`.
 ir::FunctionRef value_and_grad(const ir::FunctionRef& f, const Mask& wrt);
 
-/// The axis that a function is vectorised over, by the name its collectives call it; empty: none.
+/// The axis that a function is vectorised over, by the name its collectives call it; empty: none. A shard_map spreads
+/// the examples over the mesh axis `spread`, if there is one; in its region what is batched differs along `varying`.
 struct MappedAxis {
-  MappedAxis(std::int64_t n, std::string called = "")
-      : size(n), name(std::move(called)) {}  // NOLINT: most have no name
+  MappedAxis(std::int64_t n, std::string called = "", ir::Axes over = {})
+      : size(n), name(std::move(called)), spread(std::move(over)) {}  // NOLINT: most have no name
   std::int64_t size;
   std::string name;
+  ir::Axes spread, varying = {};
+  bool operator==(const MappedAxis&) const = default;
+  template <typename H>
+  friend H AbslHashValue(H h, const MappedAxis& a) {
+    return H::combine(std::move(h), a.size, a.name, a.spread, a.varying);
+  }
 };
 
 /// Vectorises over a new axis of `size`: in_dims[k] is its position in parameter k, -1 when shared. The results carry

@@ -75,6 +75,7 @@ class TransposeWalk {
 
   void accumulate(Value v, Value ct) {
     if (!is_linear_[v]) return;
+    ct = varied(ct, v.type().varying());
     SHEAF_CHECK(ct.type() == v.type(), fmt::format("cotangent {} for {}", to_string(ct.type()), to_string(v.type())));
     ct_[v] = add_any(ct_[v], ct);
   }

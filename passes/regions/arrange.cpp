@@ -95,7 +95,8 @@ FunctionRef with_params_kept(const Dce& shrunk, const Mask& kept, const Function
 }
 
 Value place_dim(Builder& b, Batched x, int to, const MappedAxis& axis) {
-  return x.dim < 0 ? insert_dim(b, x.value, to, axis.size) : move_dim(b, x.value, x.dim, to);
+  if (x.dim >= 0) return move_dim(b, x.value, x.dim, to);
+  return varied(insert_dim(b, x.value, to, axis.size), axis.varying);
 }
 
 void mark_split(const FunctionRef& f, const Mask& known) { Memo::current().split.emplace(std::tuple{f, known}, true); }

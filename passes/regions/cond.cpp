@@ -57,10 +57,13 @@ class SplitCond {
   }
 
  private:
-  // Where the unknown cond finds residual r of a branch: among its shared operands, or in a slot.
+  // Where the unknown cond finds residual r of a branch: among its shared operands, in a slot, or nowhere: where
+  // devices choose different branches, a slot differs, and what is the same on all was made of nothing they got, so
+  // that it is made again.
+  enum class From { shared, slot, again };
   struct Place {
-    bool is_shared;
-    int index;
+    From from;
+    int index = -1;
   };
 
   void assign_slots(const PartialEval& branch) {
@@ -69,17 +72,21 @@ class SplitCond {
     for (const Residual& r : branch.residuals) {
       if (r.is_input) {
         const auto at = std::find(shared_.begin(), shared_.end(), r.index);
-        places.push_back({true, static_cast<int>(at - shared_.begin())});
+        places.push_back({From::shared, static_cast<int>(at - shared_.begin())});
         if (at == shared_.end()) shared_.push_back(r.index);
         continue;
       }
       const Type type = branch.known->results()[r.index].type();
+      if (!without(e_.in(0).type().varying(), type.varying()).empty()) {
+        places.push_back({From::again, r.index});
+        continue;
+      }
       std::size_t slot = 0;
       while (slot < slots_.size() && (taken[slot] || slots_[slot] != type)) ++slot;
       if (slot == slots_.size()) slots_.push_back(type);
       taken.resize(slots_.size());
       taken[slot] = true;
-      places.push_back({false, static_cast<int>(slot)});
+      places.push_back({From::slot, static_cast<int>(slot)});
     }
     places_.push_back(std::move(places));
   }
@@ -91,7 +98,7 @@ class SplitCond {
         inline_into(b, *branch.known, clone_params(b, *branch.known, Mask(branch.known->params().size(), true)));
     Values slots(slots_.size());
     for (std::size_t r = 0; r < branch.residuals.size(); ++r)
-      if (!places_[i][r].is_shared) slots[places_[i][r].index] = outs[branch.residuals[r].index];
+      if (places_[i][r].from == From::slot) slots[places_[i][r].index] = outs[branch.residuals[r].index];
     for (std::size_t s = 0; s < slots.size(); ++s)
       if (!slots[s]) slots[s] = b.zeros(slots_[s]);
     return b.finish(slice(outs, 0, count(!unknown_out_)) + slots);
@@ -117,13 +124,21 @@ class SplitCond {
     Values shared, slots, args;
     for (int k : shared_) shared.push_back(b.param(e_.in(k + 1).type()));
     for (Type t : slots_) slots.push_back(b.param(t));
-    for (const Place& p : places_[i]) args.push_back(p.is_shared ? shared[p.index] : slots[p.index]);
+    for (const Place& p : places_[i]) {
+      if (p.from == From::shared) args.push_back(shared[p.index]);
+      else if (p.from == From::slot) args.push_back(slots[p.index]);
+      else args.push_back(made_again(b, *branch.known, p.index));
+    }
     for (Value v : where(branch_operands(e_.operands), !known_)) args.push_back(b.param(v.type()));
     const FunctionRef f = b.finish(inline_into(b, *branch.unknown, args));
     Mask nonlinear(shared.size() + slots.size(), true);
     nonlinear.resize(f->params().size(), false);
     mark_split(f, nonlinear);
     return f;
+  }
+
+  static Value made_again(Builder& b, const Function& f, int result) {
+    return slice_into(b, f, {f.results()[result]}, Values(f.params().size()))[0];
   }
 
   void emit_unknown() {

@@ -87,10 +87,11 @@ Dual jvp_while(Builder& b, const Eqn& e, const Values& operands, const Values& t
   return dual;
 }
 
-FunctionRef constant_false(const std::vector<Type>& params) {
+// As long as the condition `f` it takes the place of says of other steps.
+FunctionRef constant_false(const Function& f) {
   Builder b("done");
-  for (Type t : params) b.param(t);
-  return b.finish({b.constant(DType::bool_, 0)});
+  for (const Value p : f.params()) b.param(p.type());
+  return b.finish({b.zeros(f.results()[0].type())});
 }
 
 FunctionRef identity(const std::vector<Type>& params, std::size_t from) {
@@ -112,13 +113,13 @@ FunctionRef step_of(const Eqn& e, const Roles& r) {
   };
   const Values cond_consts = params(slice(cond.params(), 0, r.cond_consts));
   const Values body_consts = params(slice(body.params(), 0, r.body_consts));
-  const Value live = b.param(Type(DType::bool_, {}));
+  const Value live = b.param(cond.results()[0].type());
   const Values carry = params(slice(body.params(), r.body_consts, r.carry));
   const auto choose = [&](Value pred, const Values& operands, FunctionRef otherwise, FunctionRef then) {
     const Value index = b.emit(ops::convert, {pred}, ops::Convert{.to = DType::i32});
     return b.emit_all(&ops::cond, Values{index} + operands, nullptr, {std::move(otherwise), std::move(then)});
   };
-  const Value goes_on = choose(live, cond_consts + carry, constant_false(cond.param_types()), e.regions[0])[0];
+  const Value goes_on = choose(live, cond_consts + carry, constant_false(cond), e.regions[0])[0];
   const Values next = choose(goes_on, body_consts + carry, identity(body.param_types(), r.body_consts), e.regions[1]);
   return b.finish(Values{goes_on} + next);
 }

@@ -36,7 +36,8 @@ Values emit_map(Builder& b, ops::ShardMap attrs, Values operands, Specs in, Spec
 
 Axes axes_of(const std::string& spec) {
   Axes axes;
-  for (const DimSpec& dim : *parse_spec(spec)) axes.insert(axes.end(), dim.axes.begin(), dim.axes.end());
+  const Spec dims = *parse_spec(spec);
+  for (const DimSpec& dim : dims) axes.insert(axes.end(), dim.axes.begin(), dim.axes.end());
   std::sort(axes.begin(), axes.end());
   return axes;
 }

@@ -80,7 +80,7 @@ Partitioned partitioned(const FunctionRef& traced, const Layout& layout) {
   passes::Propagated done = passes::propagate(f, {.results = wanted});
   p.whole = done.function;
   p.visits = done.visits;
-  p.local = passes::partition(p.whole, &p.work);
+  p.local = passes::partition(p.whole, {.work = &p.work});
   const absl::Status s = verify(*p.local);
   REQUIRE_MESSAGE(s.ok(), std::string(s.message()));
   CHECK(tests::left_over(*p.local) == "");

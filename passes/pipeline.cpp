@@ -16,6 +16,7 @@
 #include "passes/memory.h"
 #include "passes/pass.h"
 #include "passes/schedule.h"
+#include "passes/sharding/collectives.h"
 #include "passes/sharding/partition.h"
 #include "passes/sharding/propagate.h"
 #include "passes/simplify.h"
@@ -62,6 +63,9 @@ constexpr Pass kStages[] = {
     {"propagate", "where every value lies on the mesh, from where parameters and constraints do", propagate},
     {"partition", "the program of one device: values become its parts of them, and collectives appear",
      [](const FunctionRef& f) { return f->mesh() ? partition(f) : f; }, Takes::equations, true},
+
+    {"collectives", "sums that are cut are scattered, those of loops are made behind them, small ones travel together",
+     improve_collectives},
 
     // Beyond this point all types are plain, and the program is that of every device.
 

@@ -196,8 +196,8 @@ class Assignment {
 
   // ---- host steps ----
 
-  // Its devices sum each part of the elements before they write it (runtime/collectives.h); of other collectives one
-  // device may still read what another has its result in.
+  // It sums each part of the elements before it writes it (runtime/collectives.h); other collectives may still read for
+  // one device what another has its result in.
   static bool is_all_reduce(const Eqn& step) { return step.op == &ops::all_reduce; }
 
   // The loop overwrites the carry's start itself, if nothing else in it reads that.

@@ -1,5 +1,5 @@
-// Everything but the sums is copying of blocks: a member fetches what its own result is made of. In an all_reduce each
-// member sums its part of the elements and hands that to all, so the bytes read and written are those of the operands.
+// Everything but the sums is copying of blocks. What all members get is read, or summed, once and written to all while
+// it is in the cache, so the bytes that go through memory are those of the operands and of the results.
 #include "runtime/collectives.h"
 
 #include <algorithm>
@@ -58,61 +58,60 @@ void copy(Piece<std::byte> to, Piece<const std::byte> from, std::int64_t begin, 
   }
 }
 
-/// Fetches n pieces of `bytes` each: to(k) from from(k).
-template <class To, class From>
-void fetch(std::int64_t n, std::int64_t bytes, To to, From from) {
+/// Calls f(k, begin, end) for chunks [begin, end) of n pieces of `bytes` bytes, of which each chunk moves `times`.
+template <class F>
+void for_chunks(std::int64_t n, std::int64_t bytes, std::int64_t times, F f) {
   if (bytes == 0) return;
   const std::int64_t chunks = (bytes + kCopyChunk - 1) / kCopyChunk;  // of each piece
   ThreadPool& pool = ThreadPool::global();
-  pool.parallel_for(n * chunks, pool.grain(n * chunks, std::min(bytes, kCopyChunk) * kCopyPsPerByte),
+  pool.parallel_for(n * chunks, pool.grain(n * chunks, times * std::min(bytes, kCopyChunk) * kCopyPsPerByte),
                     [&](std::int64_t begin, std::int64_t end) {
                       for (std::int64_t c = begin; c < end; ++c) {
-                        const std::int64_t k = c / chunks, first = c % chunks * kCopyChunk;
-                        copy(to(k), from(k), first, std::min(first + kCopyChunk, bytes));
+                        const std::int64_t first = c % chunks * kCopyChunk;
+                        f(c / chunks, first, std::min(first + kCopyChunk, bytes));
                       }
                     });
 }
 
-void all_gather(Parts parts, int self) {
-  const codegen::Collective& what = *parts[self].what;
+void all_gather(Parts parts) {
+  const Blocks& to = parts[0].what->to;
   const std::int64_t n = std::ssize(parts);
-  fetch(
-      n, what.to.outer * what.to.inner, [&](std::int64_t k) { return block(parts[self].result, what.to, k, n); },
-      [&](std::int64_t k) { return block(parts[k].operand, what.to, 0, 1); });
+  for_chunks(n, to.outer * to.inner, n, [&](std::int64_t k, std::int64_t begin, std::int64_t end) {
+    for (const Rendezvous::Part& part : parts)
+      copy(block(part.result, to, k, n), block(parts[k].operand, to, 0, 1), begin, end);
+  });
 }
 
-void all_to_all(Parts parts, int self) {
-  const codegen::Collective& what = *parts[self].what;
+void all_to_all(Parts parts) {
+  const Blocks &from = parts[0].what->from, &to = parts[0].what->to;
   const std::int64_t n = std::ssize(parts);
-  fetch(
-      n, what.from.outer * what.from.inner, [&](std::int64_t k) { return block(parts[self].result, what.to, k, n); },
-      [&](std::int64_t k) { return block(parts[k].operand, what.from, self, n); });
+  for_chunks(n * n, from.outer * from.inner, 1, [&](std::int64_t k, std::int64_t begin, std::int64_t end) {
+    const std::int64_t sender = k / n, receiver = k % n;
+    copy(block(parts[receiver].result, to, sender, n), block(parts[sender].operand, from, receiver, n), begin, end);
+  });
 }
 
-void ppermute(Parts parts, int self) {
-  const codegen::Collective& what = *parts[self].what;
-  const std::int64_t bytes = what.result.bytes;
-  const int source = what.source[self];
-  if (source < 0) {
-    if (bytes > 0) std::memset(parts[self].result, 0, static_cast<std::size_t>(bytes));
-    return;
-  }
-  const Blocks whole{.outer = 1, .inner = bytes};
-  fetch(
-      1, bytes, [&](std::int64_t) { return block(parts[self].result, whole, 0, 1); },
-      [&](std::int64_t) { return block(parts[source].operand, whole, 0, 1); });
+void ppermute(Parts parts) {
+  const codegen::Collective& what = *parts[0].what;
+  for_chunks(std::ssize(parts), what.result.bytes, 1, [&](std::int64_t k, std::int64_t begin, std::int64_t end) {
+    const auto bytes = static_cast<std::size_t>(end - begin);
+    if (what.source[k] < 0) std::memset(parts[k].result + begin, 0, bytes);
+    else std::memcpy(parts[k].result + begin, parts[what.source[k]].operand + begin, bytes);
+  });
 }
 
-/// Calls f(first, count) for blocks of at most kReduceBlock of the elements [0, count), with room for a block.
+/// Calls f(k, first, count) for blocks of at most kReduceBlock of the `count` elements of each of `sums` sums.
 template <class F>
-void for_blocks(const codegen::Collective& what, std::int64_t n, std::int64_t count, F f) {
+void for_blocks(Parts parts, std::int64_t sums, std::int64_t count, F f) {
+  const std::int64_t block_bytes = std::min(count, kReduceBlock) * size_bytes(parts[0].what->dtype);
   const std::int64_t blocks = (count + kReduceBlock - 1) / kReduceBlock;
-  const std::int64_t block_bytes = std::min(count, kReduceBlock) * size_bytes(what.dtype);
   ThreadPool& pool = ThreadPool::global();
-  pool.parallel_for(blocks, pool.grain(blocks, 2 * n * block_bytes * kCopyPsPerByte),
+  pool.parallel_for(sums * blocks, pool.grain(sums * blocks, 2 * std::ssize(parts) * block_bytes * kCopyPsPerByte),
                     [&](std::int64_t begin, std::int64_t end) {
-                      for (std::int64_t b = begin; b < end; ++b)
-                        f(b * kReduceBlock, std::min(kReduceBlock, count - b * kReduceBlock));
+                      for (std::int64_t b = begin; b < end; ++b) {
+                        const std::int64_t first = b % blocks * kReduceBlock;
+                        f(b / blocks, first, std::min(kReduceBlock, count - first));
+                      }
                     });
 }
 
@@ -124,44 +123,40 @@ Sources operands_at(Parts parts, std::int64_t offset) {
   return sources;
 }
 
-void all_reduce(Parts parts, int self) {
-  const codegen::Collective& what = *parts[self].what;
-  const std::int64_t n = std::ssize(parts), size = size_bytes(what.dtype), count = what.result.bytes / size;
-  const std::int64_t line = 64 / size;  // no two members write to one line of the cache
-  const std::int64_t share = ((count + n - 1) / n + line - 1) / line * line;
-  const std::int64_t first = std::min(self * share, count), own = std::min(share, count - first);
-  for_blocks(what, n, own, [&](std::int64_t begin, std::int64_t block) {
+void all_reduce(Parts parts) {
+  const codegen::Collective& what = *parts[0].what;
+  const std::int64_t size = size_bytes(what.dtype);
+  for_blocks(parts, 1, what.result.bytes / size, [&](std::int64_t, std::int64_t first, std::int64_t count) {
     alignas(64) std::byte sum[kReduceBlock * 8];
-    const std::int64_t offset = (first + begin) * size;
-    reduce_block(what.dtype, what.reduce, operands_at(parts, offset), block, sum);
+    reduce_block(what.dtype, what.reduce, operands_at(parts, first * size), count, sum);
     for (const Rendezvous::Part& part : parts)
-      std::memcpy(part.result + offset, sum, static_cast<std::size_t>(block * size));
+      std::memcpy(part.result + first * size, sum, static_cast<std::size_t>(count * size));
   });
 }
 
-void reduce_scatter(Parts parts, int self) {
-  const codegen::Collective& what = *parts[self].what;
+void reduce_scatter(Parts parts) {
+  const codegen::Collective& what = *parts[0].what;
   const std::int64_t n = std::ssize(parts), size = size_bytes(what.dtype), row = what.from.inner / size;
   if (row == 0) return;
-  for_blocks(what, n, what.from.outer * row, [&](std::int64_t begin, std::int64_t block) {
-    for (const std::int64_t end = begin + block; begin < end;) {
-      const std::int64_t at = begin % row, run = std::min(end - begin, row - at);
-      const std::int64_t offset = begin / row * n * what.from.inner + self * what.from.inner + at * size;
-      reduce_block(what.dtype, what.reduce, operands_at(parts, offset), run, parts[self].result + begin * size);
-      begin += run;
+  for_blocks(parts, n, what.from.outer * row, [&](std::int64_t k, std::int64_t first, std::int64_t count) {
+    for (const std::int64_t end = first + count; first < end;) {
+      const std::int64_t at = first % row, run = std::min(end - first, row - at);
+      const std::int64_t offset = (first / row * n + k) * what.from.inner + at * size;
+      reduce_block(what.dtype, what.reduce, operands_at(parts, offset), run, parts[k].result + first * size);
+      first += run;
     }
   });
 }
 
 }  // namespace
 
-void do_share(Parts parts, int self) {
-  switch (parts[self].what->kind) {
-    case Kind::all_reduce: return all_reduce(parts, self);
-    case Kind::all_gather: return all_gather(parts, self);
-    case Kind::reduce_scatter: return reduce_scatter(parts, self);
-    case Kind::all_to_all: return all_to_all(parts, self);
-    case Kind::ppermute: return ppermute(parts, self);
+void do_collective(Parts parts) {
+  switch (parts[0].what->kind) {
+    case Kind::all_reduce: return all_reduce(parts);
+    case Kind::all_gather: return all_gather(parts);
+    case Kind::reduce_scatter: return reduce_scatter(parts);
+    case Kind::all_to_all: return all_to_all(parts);
+    case Kind::ppermute: return ppermute(parts);
     case Kind::axis_index: SHEAF_CHECK(false, "nobody meets for an axis_index");
   }
 }

@@ -223,7 +223,7 @@ absl::Status Executable::run_collective(const codegen::Collective& what, Loc loc
   const std::byte* operand = at[what.operand];
   if (at.execution.spmd) return at.execution.spmd->collective(position, what, loc, operand, at[what.result]);
   const Rendezvous::Part alone{.what = &what, .loc = loc, .operand = operand, .result = at[what.result]};
-  do_share({&alone, 1}, 0);
+  do_collective({&alone, 1});
   return absl::OkStatus();
 }
 

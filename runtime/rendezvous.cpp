@@ -1,4 +1,4 @@
-// Two barriers. The first can end in an error, and decides under a mutex whether it did; the second counts only.
+// One barrier, which decides under a mutex whether all have come or the meeting is off.
 #include "runtime/rendezvous.h"
 
 #include <fmt/format.h>
@@ -32,8 +32,9 @@ Rendezvous::Rendezvous(std::vector<std::string> members)
       parts_(members_.size()),
       states_(members_.size(), State::elsewhere) {}
 
-absl::Status Rendezvous::arrive(int member, const Part& part, std::chrono::milliseconds at_most) {
+absl::Status Rendezvous::arrive(int member, const Part& part, std::chrono::milliseconds at_most, Work work) {
   std::uint32_t before = 0;
+  bool is_last = false;
   {
     std::lock_guard lock(mutex_);
     if (!error_.ok()) return error_;
@@ -44,29 +45,30 @@ absl::Status Rendezvous::arrive(int member, const Part& part, std::chrono::milli
     if (std::find(states_.begin(), states_.end(), State::ended) != states_.end()) return break_up_locked(deserted());
     if (here_ == std::ssize(members_)) {
       if (absl::Status error = mismatch(); !error.ok()) return break_up_locked(std::move(error));
-      here_ = 0;
-      std::fill(states_.begin(), states_.end(), State::elsewhere);
-      met_.store(before + kOneMeeting, std::memory_order_release);
-      wake_all(met_);
-      return absl::OkStatus();
+      is_working_ = true;
     }
+    is_last = is_working_;
   }
+  if (is_last) {
+    work(parts_);
+    std::lock_guard lock(mutex_);
+    is_working_ = false;
+    here_ = 0;
+    std::fill(states_.begin(), states_.end(), State::elsewhere);
+    met_.fetch_add(kOneMeeting, std::memory_order_release);
+    wake_all(met_);
+    return absl::OkStatus();
+  }
+  const auto is_done = [&](std::uint32_t now) { return (now & ~kBroken) != before; };
   const Deadline deadline = at_most.count() == 0 ? kNever : std::chrono::steady_clock::now() + at_most;
-  if ((wait_while_equal(met_, before, deadline, spins_) & ~kBroken) != before) return absl::OkStatus();
-  std::lock_guard lock(mutex_);
-  if ((met_.load(std::memory_order_relaxed) & ~kBroken) != before) return absl::OkStatus();  // at the last moment
-  return error_.ok() ? break_up_locked(late(at_most)) : error_;
-}
-
-void Rendezvous::leave() {
-  const std::uint32_t before = parted_.load(std::memory_order_relaxed);
-  if (done_.fetch_add(1, std::memory_order_acq_rel) + 1 == std::ssize(members_)) {
-    done_.store(0, std::memory_order_relaxed);
-    parted_.store(before + 1, std::memory_order_release);
-    wake_all(parted_);
-    return;
+  if (is_done(wait_while_equal(met_, before, deadline, spins_))) return absl::OkStatus();
+  {
+    std::lock_guard lock(mutex_);
+    if (is_done(met_.load(std::memory_order_relaxed))) return absl::OkStatus();
+    if (!is_working_) return error_.ok() ? break_up_locked(late(at_most)) : error_;
   }
-  wait_while_equal(parted_, before, kNever, spins_);
+  wait_while_equal(met_, before, kNever, spins_);  // the last came at the last moment
+  return absl::OkStatus();
 }
 
 void Rendezvous::end(int member) {
@@ -80,8 +82,10 @@ void Rendezvous::break_up() {
   if (error_.ok()) (void)break_up_locked(absl::AbortedError("the run has failed"));
 }
 
+/// Those who wait for work that is being done are left to it.
 absl::Status Rendezvous::break_up_locked(absl::Status error) {
   error_ = std::move(error);
+  if (is_working_) return error_;
   met_.fetch_or(kBroken, std::memory_order_release);
   wake_all(met_);
   return error_;

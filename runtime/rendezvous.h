@@ -1,6 +1,6 @@
-// Where the devices of one group meet, time after time, in one run of a program: each brings what the others may read
-// and write, all wait for all, each does its share, and all wait again. Invariant: what a device brought stays as it is
-// until every member has done its share, whatever fails meanwhile; so between `arrive` and `leave` nothing can fail.
+// Where the devices of one group meet, time after time, in one run of a program: each brings an operand and a result,
+// and the last to come does the work for all, while the others wait. Invariant: what a device brought stays as it is
+// until the work is done, whatever fails meanwhile; so nobody who has come leaves while it is.
 #pragma once
 
 #include <absl/status/status.h>
@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "codegen/program.h"
 #include "runtime/futex.h"
 
@@ -35,14 +36,12 @@ class Rendezvous {
   Rendezvous(const Rendezvous&) = delete;
   Rendezvous& operator=(const Rendezvous&) = delete;
 
-  /// Blocks until all have come, `at_most` so long (0: for ever). Errors: DeadlineExceeded, which names who is missing;
-  /// FailedPrecondition where the members came to different collectives, or one has ended its run; Aborted after
-  /// `break_up`. After an error nobody meets here any more.
-  absl::Status arrive(int member, const Part& part, std::chrono::milliseconds at_most);
-  /// What all brought, between `arrive` and `leave`.
-  std::span<const Part> parts() const { return parts_; }
-  /// Blocks until all have done their share.
-  void leave();
+  /// Does what is to be done with the parts of all members.
+  using Work = absl::FunctionRef<void(std::span<const Part>)>;
+  /// Blocks until all have come, `at_most` so long (0: for ever), and `work` is done, by the last. Errors:
+  /// DeadlineExceeded, which names who is missing; FailedPrecondition where the members came to different collectives,
+  /// or one has ended its run; Aborted after `break_up`. After an error nobody meets here any more.
+  absl::Status arrive(int member, const Part& part, std::chrono::milliseconds at_most, Work work);
   /// This member comes no more.
   void end(int member);
   /// Sends home all who wait, and all who still come.
@@ -60,14 +59,13 @@ class Rendezvous {
 
   const std::vector<std::string> members_;
   const bool spins_;
-  std::mutex mutex_;  // guards what follows, but for the atomics; parts_ until all have come
-  std::vector<Part> parts_;
+  std::mutex mutex_;  // guards what follows
+  std::vector<Part> parts_;  // as all have come, the last one's to read
   std::vector<State> states_;
   int here_ = 0;
+  bool is_working_ = false;  // all have come, and wait for the last
   absl::Status error_;  // not OK: broken
-  std::atomic<std::uint32_t> met_{0};  // meetings that were complete, in the upper bits; bit 0: broken
-  std::atomic<int> done_{0};  // members of this meeting that did their share
-  std::atomic<std::uint32_t> parted_{0};  // meetings that everyone has left
+  std::atomic<std::uint32_t> met_{0};  // meetings whose work is done, in the upper bits; bit 0: broken
 };
 
 }  // namespace sheaf::runtime

@@ -45,17 +45,14 @@ absl::Status SpmdRun::collective(int position, const codegen::Collective& what, 
                                  std::byte* result) {
   const Place& place = places_[what.groups][position];
   absl::Status met = place.rendezvous->arrive(
-      place.member, {.what = &what, .loc = loc, .operand = operand, .result = result}, timeout_);
-  if (!met.ok()) return fail_together(std::move(met));
-  const std::span<const Rendezvous::Part> parts = place.rendezvous->parts();
-  do_share(parts, place.member);
-  if (place.member == 0) {
-    CollectiveCounters& counts = counters().collectives[static_cast<int>(what.kind)];
-    counts.meetings.fetch_add(1, std::memory_order_relaxed);
-    counts.bytes.fetch_add(bytes_moved(what, std::ssize(parts)), std::memory_order_relaxed);
-  }
-  place.rendezvous->leave();
-  return absl::OkStatus();
+      place.member, {.what = &what, .loc = loc, .operand = operand, .result = result}, timeout_,
+      [](std::span<const Rendezvous::Part> parts) {
+        do_collective(parts);
+        CollectiveCounters& counts = counters().collectives[static_cast<int>(parts[0].what->kind)];
+        counts.meetings.fetch_add(1, std::memory_order_relaxed);
+        counts.bytes.fetch_add(bytes_moved(*parts[0].what, std::ssize(parts)), std::memory_order_relaxed);
+      });
+  return met.ok() ? met : fail_together(std::move(met));
 }
 
 absl::Status SpmdRun::fail_together(absl::Status error) {

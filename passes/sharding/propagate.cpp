@@ -78,9 +78,10 @@ class Schedule {
   void settle(bool is_first) {
     for (std::size_t r = 0; r < flow_.rules.size(); ++r)
       if (is_first || does_more(flow_.rules[r])) push(static_cast<int>(r));
-    while (!worklist_.empty()) {
-      const int r = worklist_.front();
-      worklist_.pop();
+    while (!cheap_.empty() || !others_.empty()) {
+      std::queue<int>& next = cheap_.empty() ? others_ : cheap_;
+      const int r = next.front();
+      next.pop();
       is_waiting_[r] = false;
       visit(r);
     }
@@ -88,7 +89,7 @@ class Schedule {
   void push(int rule) {
     if (is_waiting_[rule]) return;
     is_waiting_[rule] = true;
-    worklist_.push(rule);
+    (flow_.rules[rule].keeps_factors ? cheap_ : others_).push(rule);
   }
 
   bool does_more(const Rule& rule) const {
@@ -191,7 +192,8 @@ class Schedule {
   const MeshAtoms& atoms_;
   const PropagateOptions& options_;
   int level_ = 0;
-  std::queue<int> worklist_;
+  // What a dot gives reaches all that is computed from it elementwise before the next dot says otherwise.
+  std::queue<int> cheap_, others_;
   std::vector<bool> is_waiting_;
   std::vector<Direction> directions_;
   std::int64_t visits_ = 0;

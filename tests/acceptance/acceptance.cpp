@@ -14,11 +14,11 @@ using namespace ir;
 
 namespace {
 
-// A leaf of argument w is called "w", "w_0_", "w_0_1_".
+// A leaf of argument w is called "w", "w[0]", "w[0][1]".
 Type laid_out(Value leaf, const std::map<std::string, std::string>& specs, const MeshAtoms& atoms) {
   Sharding s = Sharding::replicated(leaf.rank());
   for (const auto& [name, text] : specs) {
-    if (leaf.name() != name && !leaf.name().starts_with(name + "_")) continue;
+    if (leaf.name() != name && !leaf.name().starts_with(name + "[")) continue;
     const Spec spec = *parse_spec(text);
     for (std::size_t d = 0; d < spec.size(); ++d) s.dims.at(d) = atoms.of(spec[d].axes);
   }
@@ -80,7 +80,7 @@ Partitioned partitioned(const FunctionRef& traced, const Layout& layout) {
   passes::Propagated done = passes::propagate(f, {.results = wanted});
   p.whole = done.function;
   p.visits = done.visits;
-  p.local = passes::partition(p.whole, {.work = &p.work});
+  p.local = passes::partition(p.whole, {.profile = passes::built_in_profile("flat"), .work = &p.work});
   const absl::Status s = verify(*p.local);
   REQUIRE_MESSAGE(s.ok(), std::string(s.message()));
   CHECK(tests::left_over(*p.local) == "");

@@ -13,8 +13,8 @@ namespace {
 struct Sizes {
   std::int64_t n, h, f;  // tokens, features, hidden features
 };
-constexpr Sizes kLarge{.n = 4096, .h = 64, .f = 256}, kSmall{.n = 64, .h = 8, .f = 16};
-constexpr std::int64_t kWeights = kLarge.h * kLarge.f * 4;  // bytes
+constexpr Sizes kLarge{.n = 4096, .h = 64, .f = 512}, kSmall{.n = 64, .h = 8, .f = 16};
+constexpr std::int64_t kTokens = kLarge.n * kLarge.h * 4, kWeights = kLarge.h * kLarge.f * 4;  // bytes
 
 Array mlp(const Array& x, const Array& w1, const Array& w2) { return dot(tanh(dot(x, w1)), w2); }
 
@@ -85,4 +85,58 @@ TEST_CASE("DP: gradients are added up") {
                .w2 = "_,_",
                .forward = {},
                .step = {{"all_reduce", "d", kWeights, 2}}});
+}
+
+TEST_CASE("FSDP: weights are gathered where they are used, for each pass, and gradients scattered to where they lie") {
+  for (const int n : {2, 4, 8})
+    check_mlp({.mesh = fmt::format("f={}", n),
+               .x = "f,_",
+               .w1 = "f,_",
+               .w2 = "f,_",
+               .forward = {{"all_gather", "f", kWeights, 2}},
+               .step = {{"all_gather", "f", kWeights, 4}, {"reduce_scatter", "f", kWeights, 2}}});
+}
+
+TEST_CASE("HSDP: as FSDP within a group, and the parts of gradients are added up over the groups") {
+  for (const int n : {2, 4, 8})
+    check_mlp({.mesh = fmt::format("d=2, f={}", n),
+               .x = "d+f,_",
+               .w1 = "f,_",
+               .w2 = "f,_",
+               .forward = {{"all_gather", "f", kWeights, 2}},
+               .step = {{"all_gather", "f", kWeights, 4},
+                        {"reduce_scatter", "f", kWeights, 2},
+                        {"all_reduce", "d", kWeights / n, 2}}});
+}
+
+TEST_CASE("TP: one sum of activations for each pass") {
+  for (const int n : {2, 4, 8})
+    check_mlp({.mesh = fmt::format("t={}", n),
+               .x = "_,_",
+               .w1 = "_,t",
+               .w2 = "t,_",
+               .forward = {{"all_reduce", "t", kTokens}},
+               .step = {{"all_reduce", "t", kTokens, 2}}});
+}
+
+TEST_CASE("DP+TP") {
+  for (const int n : {2, 4, 8})
+    check_mlp({.mesh = fmt::format("d=2, t={}", n),
+               .x = "d,_",
+               .w1 = "_,t",
+               .w2 = "t,_",
+               .forward = {{"all_reduce", "t", kTokens / 2}},
+               .step = {{"all_reduce", "t", kTokens / 2, 2}, {"all_reduce", "d", kWeights / n, 2}}});
+}
+
+TEST_CASE("FSDP+TP") {
+  for (const int n : {2, 4, 8})
+    check_mlp({.mesh = fmt::format("f=2, t={}", n),
+               .x = "f,_",
+               .w1 = "f,t",
+               .w2 = "t,f",
+               .forward = {{"all_gather", "f", kWeights / n, 2}, {"all_reduce", "t", kTokens / 2}},
+               .step = {{"all_gather", "f", kWeights / n, 4},
+                        {"all_reduce", "t", kTokens / 2, 2},
+                        {"reduce_scatter", "f", kWeights / n, 2}}});
 }

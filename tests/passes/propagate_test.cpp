@@ -331,3 +331,14 @@ TEST_CASE("what gradients of stacked weights must lie like reaches into the loop
   CHECK(layouts(*out) == "scan [ ][data][ ]; with_sharding [ ][data][ ]");
   CHECK(layouts(*out->eqns()[0]->regions[0]) == "dot [data][ ]");
 }
+
+TEST_CASE("what a dot gives reaches what is computed from it before a wanted gradient reaches it from behind") {
+  const std::string body = R"((%x: f32[16@f, 4], %w: f32[4, 8], %g: f32[16@f, 4]) -> f32[8, 4] on @m {
+    %0: f32[16, 8] = dot %x, %w {lhs=[1], rhs=[0]}
+    %1: f32[16, 8] = tanh %0
+    %2: f32[8, 4] = dot %1, %g {lhs=[0], rhs=[0]}
+    return %2
+  })";
+  CHECK(propagated("f=2", body, {.results = {*parse_spec("f,_")}}) ==
+        "dot [f][ ]; tanh [f][ ]; dot [f][ ]; with_sharding [f][ ]");
+}

@@ -1,5 +1,6 @@
 // The command line over the same functions the library calls: `sheaf opt` prints what a pass makes of a file, `sheaf
-// run` runs a file, dumps included, with the interpreter or compiled, and `sheaf ops` prints docs/ops.md.
+// run` runs a file, dumps included, with the interpreter or compiled, `sheaf calibrate` measures collectives, and
+// `sheaf ops` prints docs/ops.md.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,11 +19,13 @@
 #include "ir/op.h"
 #include "ir/sample.h"
 #include "ir/text.h"
+#include "ir/words.h"
 #include "passes/pass.h"
 #include "passes/transforms.h"
 #include "runtime/device.h"
 #include "sheaf/data.h"
 #include "sheaf/error.h"
+#include "tools/calibrate.h"
 #include "tools/ops_table.h"
 #include "trace/execute.h"
 
@@ -38,6 +41,8 @@ constexpr const char* kUsage = R"(sheaf: reads, transforms and runs IR text
                                                      without an --input get random numbers
   sheaf passes                                       list the passes
   sheaf ops                                          print what every op has, as docs/ops.md
+  sheaf calibrate [--devices=N] [FILE]               measure collectives between N virtual devices (4) and write a
+                                                     profile for SHEAF_MESH_PROFILE to FILE, or print it
 
 FILE is a .sheaf file, such as any SHEAF_DUMP writes; - is standard input.
 )";
@@ -46,6 +51,7 @@ struct Options {
   std::string command, file, passes;
   bool interpret = false, locs = false;
   std::uint64_t seed = 0;
+  int devices = 4;
   std::vector<std::string> inputs;
 };
 
@@ -62,6 +68,12 @@ Options parse_options(int argc, char** argv) {
       char* end = nullptr;
       o.seed = std::strtoull(text.c_str(), &end, 10);
       if (text.empty() || *end) throw Error("--seed takes a number, not '" + text + "'");
+    } else if (arg.starts_with("--devices=")) {
+      const std::string text = value("--devices=");
+      const std::optional<std::int64_t> count = ir::parse_int(text);
+      if (!count || *count < 2 || *count > 1024)
+        throw Error("--devices takes a number from 2 to 1024, not '" + text + "'");
+      o.devices = static_cast<int>(*count);
     } else if (arg.starts_with("--input=")) o.inputs.push_back(value("--input="));
     else if (arg == "--interpret") o.interpret = true;
     else if (arg == "--locs") o.locs = true;
@@ -193,10 +205,22 @@ int list_passes() {
   return 0;
 }
 
+int write_profile(const Options& o) {
+  const std::string text = to_text(calibrate(o.devices));
+  if (o.file.empty()) {
+    std::fputs(text.c_str(), stdout);
+    return 0;
+  }
+  std::ofstream out(o.file);
+  if (!(out << text) || !out.flush()) throw RuntimeError(o.file + ": cannot be written");
+  return 0;
+}
+
 int dispatch(int argc, char** argv) {
   const Options o = parse_options(argc, argv);
   if (o.command == "opt") return opt(o);
   if (o.command == "run") return run(o);
+  if (o.command == "calibrate") return write_profile(o);
   if (o.command == "passes") return list_passes();
   if (o.command == "ops") {
     std::fputs(ops_table().c_str(), stdout);

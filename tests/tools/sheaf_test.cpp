@@ -8,6 +8,7 @@
 #include <sstream>
 #include <string>
 
+#include "passes/sharding/profile.h"
 #include "sheaf/data.h"
 
 using namespace sheaf;
@@ -127,4 +128,18 @@ TEST_CASE("docs/ops.md is what the ops have") {
   committed << std::ifstream(page).rdbuf();
   CHECK_MESSAGE(committed.str() == ran.text,
                 "docs/ops.md is out of date; to print it again: build/sheaf ops > docs/ops.md");
+}
+
+TEST_CASE("calibrate measures every collective and writes a profile that can be read") {
+  const std::string file = SHEAF_BINARY_DIR "/calibrate_test.profile";
+  const Ran ran = sheaf_tool("calibrate --devices=2 " + file);
+  CHECK(ran.text.empty());
+  CHECK(ran.status == 0);
+  const auto profile = passes::load_profile(file);
+  REQUIRE_MESSAGE(profile.ok(), std::string(profile.status().message()));
+  CHECK(profile->name == "measured on 2 devices");
+  CHECK(profile->links.size() == 6);
+  for (const passes::LinkRow& row : profile->links) CHECK(row.link.bandwidth > 0);
+  CHECK(said("calibrate --devices=1") == "sheaf: --devices takes a number from 2 to 1024, not '1'\n");
+  CHECK(said("calibrate --devices=2 /nowhere/file") == "sheaf: /nowhere/file: cannot be written\n");
 }

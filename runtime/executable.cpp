@@ -200,8 +200,11 @@ absl::Status Executable::warm(Device& device) const {
     if (absl::Status status = cache_.compile(kernels_); !status.ok()) return status;
   }
   std::vector<std::shared_ptr<Memory>> touched;  // held together, as a run holds them
-  std::vector<std::int64_t> sizes = {program_.arena_bytes};
-  for (const ir::Type& output : program_.outputs) sizes.push_back(output.bytes());
+  std::vector<std::int64_t> sizes;
+  for (int d = 0; d < program_.num_devices; ++d) {  // one memory for all of them
+    sizes.push_back(program_.arena_bytes);
+    for (const ir::Type& output : program_.outputs) sizes.push_back(output.bytes());
+  }
   for (const std::int64_t bytes : sizes) {
     auto memory = Memory::allocate(device.allocator(), bytes, Loc{});
     if (!memory.ok()) return memory.status();

@@ -214,6 +214,24 @@ TEST_CASE("a second run allocates nothing that the first did not") {
   CHECK(runtime::device(0).allocator().stats().bytes_reserved == reserved);
 }
 
+TEST_CASE("a program that is warm has memory for all its devices") {
+  const FunctionRef f = parsed(R"(mesh @m = [x=8]
+func @f(%x: f32[1000, 1000]) -> f32[1000, 1000], f32[1000, 1000] on @m {
+  %s: f32[1000, 1000] = all_reduce %x {axes=[x]}
+  %y: f32[1000, 1000] = ppermute %s {axes=[x], sources=[0], targets=[1]}
+  %z: f32[1000, 1000] = all_reduce %y {axes=[x], kind=max}
+  return %y, %z
+}
+)");
+  const runtime::ExecutablePtr executable = load_local(f);
+  const PerDevice buffers = to_devices(random_inputs(f, 6));
+  REQUIRE(executable->warm(runtime::device(0)).ok());
+  const std::int64_t reserved = runtime::device(0).allocator().stats().bytes_reserved;
+  for (const auto& of_device : start(executable, buffers))
+    for (const runtime::BufferPtr& y : of_device) CHECK(y->wait().ok());
+  CHECK(runtime::device(0).allocator().stats().bytes_reserved == reserved);
+}
+
 TEST_CASE("donated inputs give their memory to the outputs of their own device") {
   const FunctionRef f = parsed(R"(mesh @m = [x=4]
 func @step(%w: f32[1000], %g: f32[1000]) -> f32[1000] on @m {

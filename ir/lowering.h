@@ -45,9 +45,10 @@ struct Iota {
   int dim = 0;
 };
 
-/// Threefry-2x32 bits; see ops/rng.cpp. Operand 0 is u32[batch.., 2], the counter the flat index over the other dims.
+/// Threefry-2x32 bits; see ops/rng.cpp. Operand 0 is u32[batch.., 2], the counter the flat index over the other dims in
+/// an array of extents `whole`, from operand 1, u64[batch..], on if there is one.
 struct RandomBits {
-  std::vector<std::int64_t> key_batch, result_batch;
+  std::vector<std::int64_t> key_batch, result_batch, whole;
 };
 
 enum class OutOfBounds : std::uint8_t { clip, fill, promise };

@@ -11,6 +11,9 @@
 
 namespace sheaf::ir {
 
+/// i32, or i64 where that does not hold every position in a dim of n.
+DType position_dtype(std::int64_t n);
+
 struct Shard {
   Builder& b;
   const Eqn& whole;  // before partitioning: take types and attributes from it
@@ -28,11 +31,17 @@ struct Shard {
 
   /// Which part of the factor is here, 0 <= . < ways: i32, rank 0.
   Value part(int factor) const;
-  /// Where this device's part begins along a dim of the factors `dim` (of factors.in[k][d] or factors.out[j][d]): i32,
-  /// rank 0.
+  /// Where this device's part begins along a dim of the factors `dim` (of factors.in[k][d] or factors.out[j][d]): rank
+  /// 0, of the dtype that holds every position in the dim.
   Value offset(const FactorList& dim) const;
+  /// bool[]: whether this is the first of the devices that differ in parts of these factors alone.
+  Value is_first(const std::vector<int>& among) const;
+  std::int64_t size_of(const FactorList& dim) const;  // in the whole
   std::int64_t local_size(const FactorList& dim) const;
   Shape local_dims(const TensorFactors& tensor) const;
+
+  /// All parts of the factor, one after another along `dim` of x: of each device's x.
+  Value all_parts(Value x, int factor, std::int64_t dim) const;
 
   /// The op itself on the local operands, or on others.
   Values emit() const { return emit(operands); }

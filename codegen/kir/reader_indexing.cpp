@@ -145,14 +145,9 @@ std::array<ValueId, 2> threefry2x32(PhaseBuilder& b, std::array<ValueId, 2> key,
 ValueId Reader::lower(int node, const low::RandomBits& r, const Position& i, ValueId mask) {
   IndexPool& pool = b_.indices();
   const int key = operand(node, 0);
-  const Shape& dims = group_.dims(node);
   Position counted;
-  Shape counted_dims;
-  for (std::size_t d = 0; d < i.size(); ++d) {
-    if (contains(r.result_batch, d)) continue;
-    counted.push_back(i[d]);
-    counted_dims.push_back(dims[d]);
-  }
+  for (std::size_t d = 0; d < i.size(); ++d)
+    if (!contains(r.result_batch, d)) counted.push_back(i[d]);
   Position at(group_.dims(key).size());
   for (std::size_t k = 0; k < r.key_batch.size(); ++k) at[r.key_batch[k]] = i[r.result_batch[k]];
   std::array<ValueId, 2> words;
@@ -161,9 +156,20 @@ ValueId Reader::lower(int node, const low::RandomBits& r, const Position& i, Val
     words[w] = read(key, at, mask);
     if (!ok_) return -1;
   }
-  const Index flat = flatten(pool, counted, counted_dims);
-  const Index high = pool.floor_div(flat, std::int64_t{1} << 32), low_word = pool.mod(flat, std::int64_t{1} << 32);
-  const auto bits = threefry2x32(b_, words, {b_.index_value(high, DType::u32), b_.index_value(low_word, DType::u32)});
+  const Index flat = flatten(pool, counted, r.whole);
+  std::array<ValueId, 2> counter;
+  if (group_.nodes[node].operands.size() == 1) {
+    counter = {b_.index_value(pool.floor_div(flat, std::int64_t{1} << 32), DType::u32),
+               b_.index_value(pool.mod(flat, std::int64_t{1} << 32), DType::u32)};
+  } else {
+    at.pop_back();
+    const ValueId first = read(operand(node, 1), at, mask);
+    if (!ok_) return -1;
+    const ValueId sum = b_.op(ScalarOp::add, first, b_.index_value(flat, DType::u64));
+    counter = {b_.convert(b_.op(ScalarOp::shr_logical, sum, b_.constant(DType::u64, 32)), DType::u32),
+               b_.convert(sum, DType::u32)};
+  }
+  const auto bits = threefry2x32(b_, words, counter);
   const DType dtype = group_.dtype(node);
   if (size_bytes(dtype) == 8) {
     const ValueId shifted = b_.op(ScalarOp::shl, b_.convert(bits[0], DType::u64), b_.constant(DType::u64, 32));

@@ -168,8 +168,10 @@ struct Rule {
     const int t = sums_queries ? all.add(n.queries, FactorClass::R, Combine::sum, is_placed)
                                : all.add(n.queries, FactorClass::P, Combine::none, is_placed);
     const int s = all.add(n.keys, FactorClass::R, keys, is_placed);
-    const int heads = all.add(n.key_heads), group = all.add(n.group);
-    const int h = all.add(n.features, FactorClass::N), v = all.add(n.values);
+    const int heads = all.add(n.key_heads);
+    const int group = sums_queries ? all.add(n.group, FactorClass::R, Combine::sum) : all.add(n.group);
+    const int h = all.add(n.features, FactorClass::N);
+    const int v = all.add(n.values, sums_queries ? FactorClass::N : FactorClass::P);
     const auto with = [&](std::initializer_list<FactorList> last) {
       TensorFactors tensor = batch;
       tensor.insert(tensor.end(), last);
@@ -181,6 +183,15 @@ struct Rule {
     result = with({{t}, {heads, group}, {v}});
     sums = with({{heads, group}, {t}});
     scores = with({{heads, group}, {t}, {s}});
+  }
+
+  /// The cotangent of a bias is a sum over what the bias is read for alike.
+  void sum_over_missing(Type bias) {
+    const Shape full = all.dims(scores);
+    for (int d = 0; d < bias.rank(); ++d)
+      for (const int f : scores[d])
+        if (bias.dim(d) != full[d] && all.factors[f].cls == FactorClass::P)
+          all.factors[f] = {.size = all.factors[f].size, .cls = FactorClass::R, .combine = Combine::sum};
   }
 
   /// A dim of 1 that is read for every index carries none.
@@ -201,6 +212,7 @@ absl::StatusOr<Factors> factors(const Eqn& e) {
   if (absl::Status s = check_attention_dims(a, e.in(0).type(), e.in(1).type(), e.in(2).type(), bias, mask); !s.ok())
     return s;
   Rule rule(e);
+  if (which(e) == Which::backward && a.derives_bias) rule.sum_over_missing(bias);
   Factors& r = rule.all;
   r.in = {rule.query, rule.key, rule.value};
   if (bias) r.in.push_back(rule.scores_of(bias));
@@ -220,15 +232,18 @@ absl::StatusOr<Factors> factors(const Eqn& e) {
   return r;
 }
 
-// --- derivatives -----------------------------------------------------------------------------------------------------
+}  // namespace
 
-// sums [batch.., N, T], for each element of a result [batch.., T, N, V].
 Value along_values(Value sums, const Shape& result) {
   const int batch = sums.rank() - 2;
   DimList dims = dim_range(0, batch);
   dims.insert(dims.end(), {batch + 1, batch});
   return broadcast_to(sums, result, dims);
 }
+
+namespace {
+
+// --- derivatives -----------------------------------------------------------------------------------------------------
 
 Values attention_jvp(Builder& b, const Eqn& e, const Values& tangents) {
   Attention a = e.attrs<Attention>();
@@ -328,6 +343,7 @@ constinit const OpDef attention = {
     .dtypes = dtypes,
     .jvp = attention_jvp,
     .batch = batch,
+    .localize = localize_attention,
     .expand = expand_attention,
     .eval = eval_attention,
     .cost = cost,
@@ -361,6 +377,7 @@ constinit const OpDef attention_tangent = {
     .jvp = attention_tangent_jvp,
     .transpose = tangent_transpose,
     .batch = batch,
+    .localize = localize_attention,
     .expand = expand_attention_tangent,
     .eval = eval_attention_tangent,
     .cost = cost,
@@ -391,6 +408,7 @@ constinit const OpDef attention_backward = {
     .jvp = attention_backward_jvp,
     .transpose = backward_transpose,
     .batch = batch,
+    .localize = localize_attention,
     .expand = expand_attention_backward,
     .eval = eval_attention_backward,
     .cost = cost,

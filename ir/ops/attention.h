@@ -37,6 +37,12 @@ inline bool meet(const Attention& a, std::int64_t t, std::int64_t s) {
 absl::Status check_attention_dtypes(Type query, Type key, Type value, Type bias, Type mask);
 absl::Status check_attention_dims(const Attention& a, Type query, Type key, Type value, Type bias, Type mask);
 
+/// sums [batch.., N, T], for each element of a result [batch.., T, N, V].
+Value along_values(Value sums, const Shape& result);
+
+/// What one device computes of each, where lengths are split.
+Values localize_attention(const Shard& s);
+
 /// The equations each stands for: a loop over blocks of scores.
 Values expand_attention(Builder& b, const Eqn& e, const Values& operands);
 Values expand_attention_tangent(Builder& b, const Eqn& e, const Values& operands);

@@ -212,12 +212,15 @@ struct TriangularSolve {
   bool unit_diagonal = false;
 };
 
-/// Operand: key u32[.., 2]. The counter is the 64-bit flat index over the result dims not in result_batch.
+/// Operands: key u32[.., 2]; if there is one more, for each key the counter u64[..] of the first element. The counter
+/// is the 64-bit flat index over the result dims not in result_batch, in an array of extents `whole` of which those
+/// dims may be a part; empty: they are all of it.
 struct RandomBits {
   PerDim<out(0), Neutral::size> shape = {};
   Dims<in(0)> key_batch = {};
   Dims<out(0)> result_batch = {};
   DType dtype = DType::u32;
+  std::vector<std::int64_t> whole = {};
 };
 
 // Collectives: `axes` are named axes, major to minor, `size` the product of their sizes. `tiled`: blocks of a dim, not

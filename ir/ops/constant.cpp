@@ -1,6 +1,7 @@
 // Values from nothing: literals and iota. They have no operand, so neither tangent nor batch dim ever reaches them.
 #include "ir/ops/complex.h"
 #include "ir/ops/sheet.h"
+#include "ir/shard.h"
 
 namespace sheaf::ir::ops {
 namespace {
@@ -40,6 +41,17 @@ void eval_iota(const Eqn& e, std::span<const Literal>, std::span<Literal> out) {
     if (is_float(out[0].dtype())) out[0].set(at++, static_cast<double>(i[dim]));
     else out[0].set_int(at++, i[dim]);
   } while (next_index(i, out[0].dims()));
+}
+
+// Counted before it is converted, so that each element is rounded or wrapped once.
+Values localize_iota(const Shard& s) {
+  Iota a = s.whole.attrs<Iota>();
+  const DType dtype = a.dtype;
+  const TensorFactors& dims = s.factors.out[0];
+  const Value first = s.offset(dims[a.dim[0]]);
+  a.shape = s.local_dims(dims);
+  a.dtype = first.dtype();
+  return {convert_to(s.b.emit(iota, {}, std::move(a)) + first, dtype)};
 }
 
 }  // namespace
@@ -83,6 +95,7 @@ constinit const OpDef iota = {
       return std::vector<DType>{t};
     },
     .no_jvp = Absent::no_operands,
+    .localize = localize_iota,
     .lower = [](const Eqn& e) -> Lowering { return lowering::Iota{static_cast<int>(e.attrs<Iota>().dim[0])}; },
     .eval = eval_iota,
     .samples =

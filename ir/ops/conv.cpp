@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "ir/ops/halo.h"
 #include "ir/ops/products.h"
 
 namespace sheaf::ir::ops {
@@ -82,7 +83,8 @@ class ConvFactors {
 
   absl::StatusOr<Factors> run() {
     const std::int64_t parts = a_.groups * a_.batch_groups;
-    const FactorList group = parts > 1 ? FactorList{f_.add(parts)} : FactorList{};
+    // The number of groups is an attribute, which a part's rule has to say anew.
+    const FactorList group = parts > 1 ? FactorList{f_.add(parts, FactorClass::P, Combine::none, true)} : FactorList{};
     const auto with_group = [&](std::size_t i, bool has_group, FactorList list) {
       if (i == 0 && has_group) list.insert(list.begin(), group.begin(), group.end());
       return list;
@@ -124,9 +126,19 @@ class ConvFactors {
     if (absl::Status status = check_slides(lhs_, slides); !status.ok()) return status;
     for (std::size_t i = 0; i < slides.size(); ++i) {
       const Slide& s = slides[i];
-      l_[s.dim] = {f_.add(s.extent, s.is_identity() ? FactorClass::P : FactorClass::M)};
-      o_[a_.out_spatial[i]] = s.is_identity() ? l_[s.dim] : FactorList{f_.add(s.count(), FactorClass::M)};
-      r_[a_.rhs_spatial[i]] = {f_.add(s.size, FactorClass::N)};
+      FactorList& out = o_[a_.out_spatial[i]];
+      if (s.is_identity()) {
+        l_[s.dim] = out = {f_.add(s.extent)};
+        r_[a_.rhs_spatial[i]] = {f_.add(s.size, FactorClass::N)};
+        continue;
+      }
+      // Windows slide over lhs, or where those are longer than there are places for them, it slides over them.
+      const bool slides_over = s.size > s.count();
+      l_[s.dim] = {f_.add(s.extent, FactorClass::M)};
+      out = {f_.add(s.count(), slides_over ? FactorClass::N : FactorClass::M)};
+      r_[a_.rhs_spatial[i]] = {slides_over ? f_.add(s.size, FactorClass::R, Combine::sum, true)
+                                           : f_.add(s.size, FactorClass::N)};
+      f_.neighbours.emplace_back(l_[s.dim][0], (slides_over ? r_[a_.rhs_spatial[i]] : out)[0]);
     }
     o_.resize(a_.out_shared.size() + a_.out_batch.size() + a_.out_spatial.size() + a_.out_feature.size());
     f_.in = {l_, r_};
@@ -144,6 +156,30 @@ absl::StatusOr<Factors> conv_factors(const Eqn& e) {
   if (absl::Status s = check_lists(e); !s.ok()) return s;
   if (absl::Status s = check_groups(e); !s.ok()) return s;
   return ConvFactors(e).run();
+}
+
+Values localize_conv(const Shard& s) {
+  Conv a = s.whole.attrs<Conv>();
+  Value lhs = s.operands[0];
+  Slides slides = slides_of(a, s.whole.in(0).type(), s.whole.in(1).type());
+  for (std::size_t i = 0; i < slides.size(); ++i) {
+    Slide& slide = slides[i];
+    const int from = s.factors.in[0][slide.dim][0], window = s.factors.in[1][a.rhs_spatial[i]][0],
+              to = s.factors.out[0][a.out_spatial[i]][0];
+    if (!s.is_split(from) || from == to) continue;
+    // Part of the windows, or a part of every window.
+    const Footprint want =
+        s.is_split(to) ? Footprint::of_windows(s, to, -slide.low, slide.stride, slide.span(), slide.base_dilation)
+                       : Footprint::of_windows(s, window, -slide.low, slide.dilation,
+                                               Slide::spread_by(slide.count(), slide.stride), slide.base_dilation);
+    lhs = with_halo(s, lhs, slide.dim, from, want, s.b.constant(lhs.dtype(), 0));
+    slide.low = slide.high = 0;
+    slide.base_dilation = 1;
+  }
+  set_slides(a, slides);
+  if (a.groups > 1) a.groups = s.local_size(s.factors.in[0][a.lhs_feature[0]][0]);
+  if (a.batch_groups > 1) a.batch_groups = s.local_size(s.factors.in[0][a.lhs_batch[0]][0]);
+  return {s.b.emit(conv, {lhs, s.operands[1]}, std::move(a))};
 }
 
 // ---- transposes ----
@@ -325,6 +361,8 @@ constinit const OpDef conv = {
     .linear = separately(0b11),
     .transpose = conv_transpose,
     .slots = kConvSlots,
+    .localize = localize_conv,
+    .splits = splits_rows,
     .expand = expand_conv,
     .eval = eval_conv,
     .cost = conv_cost,

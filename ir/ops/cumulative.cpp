@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "ir/ops/rules.h"
+#include "ir/shard.h"
 
 namespace sheaf::ir::ops {
 namespace {
@@ -121,6 +122,86 @@ Values recurrence_transpose(Builder&, const Eqn& e, const Values& operands, cons
   return {Value(), back.recur(back.previous(operands[0], 0), cts[0])};
 }
 
+Shape one_of(Value x, int dim) {
+  Shape dims = x.dims();
+  dims[dim] = 1;
+  return dims;
+}
+
+// A line in parts: each is combined on its own, and what came before it, which the totals of the parts tell, goes in
+// last.
+struct Parts {
+  const Shard& s;
+  Line line;
+  int factor;
+
+  Parts(const Shard& shard, Line of) : s(shard), line(of), factor(shard.factors.out[0][of.dim][0]) {}
+
+  std::int64_t last(Value x) const { return line.reverse ? 0 : x.dims()[line.dim] - 1; }
+  /// The last element in the order of the line, of all parts.
+  Value totals(Value x) const { return s.all_parts(slice_dim(x, line.dim, last(x), last(x) + 1), factor, line.dim); }
+  /// Of what all parts make together, `running` over the parts, what is before this one; `first` before the first.
+  Value before(Value running, Value first) const {
+    const std::int64_t n = running.dims()[line.dim];
+    Pad attrs{
+        .low = DimList(running.rank(), 0), .high = DimList(running.rank(), 0), .interior = DimList(running.rank(), 0)};
+    attrs.low[line.dim] = line.reverse ? -1 : 1;
+    attrs.high[line.dim] = line.reverse ? 1 : -1;
+    const Value previous = n == 0 ? running : s.b.emit(pad, {running, first}, std::move(attrs));
+    return s.b.emit(dynamic_slice, {previous, reshape_to(s.part(factor), {1})},
+                    DynamicSlice{.dims = {line.dim}, .sizes = {1}, .index_dim = {0}});
+  }
+  /// x with `carry` in front, and what becomes of x then.
+  Value with(Value carry, Value x) const {
+    return s.b.emit(concatenate, line.reverse ? Values{x, carry} : Values{carry, x}, Concatenate{.dim = {line.dim}});
+  }
+  Value without(Value y) const {
+    const std::int64_t n = y.dims()[line.dim];
+    return slice_dim(y, line.dim, line.reverse ? 0 : 1, line.reverse ? n - 1 : n);
+  }
+};
+
+// -0 rather than 0, which would change a -0.
+Value identity_of(Builder& b, Kind kind, DType t) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();  // saturates to the extreme integers
+  if (kind == Kind::sum) return b.constant(t, -0.0);
+  if (kind == Kind::prod) return b.constant(t, 1);
+  return b.constant(t, kind == Kind::min ? kInfinity : -kInfinity);
+}
+
+Values localize_cumulative(const Shard& s) {
+  const Cumulative& a = s.whole.attrs<Cumulative>();
+  const Parts parts(s, Line::of(a));
+  const DType dtype = s.operands[0].dtype(), wide = accumulator(dtype);
+  const Value x = convert_to(s.operands[0], wide);
+  const Value y = parts.line.running(x, a.kind);
+  const Value carry = parts.before(parts.line.running(parts.totals(y), a.kind), identity_of(s.b, a.kind, wide));
+  if (a.kind == Kind::logsumexp)
+    return {convert_to(parts.without(parts.line.running(parts.with(carry, x), a.kind)), dtype)};
+  constexpr const OpDef* kOps[] = {&add, &mul, &max, &min};
+  const Value all = broadcast_to(carry, y.dims(), dim_range(0, y.rank()));
+  return {convert_to(s.b.emit(*kOps[static_cast<int>(a.kind)], {all, y}), dtype)};
+}
+
+// A part makes of what comes before it: the product of its a times that, plus its own last element.
+Values localize_recurrence(const Shard& s) {
+  const Recurrence& r = s.whole.attrs<Recurrence>();
+  const Parts parts(s, Line::of(r));
+  const DType dtype = s.operands[0].dtype(), wide = accumulator(dtype);
+  const Value a = convert_to(s.operands[0], wide), b = convert_to(s.operands[1], wide);
+  const Value factors =
+      s.all_parts(reshape_to(reduce_dims(a, ReduceKind::prod, {parts.line.dim}), one_of(a, parts.line.dim)),
+                  parts.factor, parts.line.dim);
+  const Value running = parts.line.recur(factors, parts.totals(parts.line.recur(a, b)));
+  const Value carry = parts.before(running, s.b.constant(wide, 0));
+  const Value y = parts.line.recur(parts.with(s.b.full(carry.type(), 1), a), parts.with(carry, b));
+  return {convert_to(parts.without(y), dtype)};
+}
+
+bool splits_line(const Eqn&, const Factors& factors, int factor, std::int64_t ways) {
+  return factors.factors[factor].size >= ways;
+}
+
 // Calls f(i, before) for every element in the order of the line, `before` being -1 for the first.
 template <class F>
 void walk(const Shape& dims, Line line, F f) {
@@ -202,6 +283,8 @@ constinit const OpDef cumulative = {
     .linear_when = [](const Eqn& e) { return e.attrs<Cumulative>().kind == Kind::sum ? jointly(1) : Linear{}; },
     .jvp = cumulative_jvp,
     .transpose = cumulative_transpose,
+    .localize = localize_cumulative,
+    .splits = splits_line,
     .lower = [](const Eqn& e) -> Lowering {
       const Cumulative& a = e.attrs<Cumulative>();
       return lowering::Recurrence{.kind = a.kind,
@@ -249,6 +332,8 @@ constinit const OpDef recurrence = {
     .linear = jointly(0b10),
     .jvp = recurrence_jvp,
     .transpose = recurrence_transpose,
+    .localize = localize_recurrence,
+    .splits = splits_line,
     .lower = [](const Eqn& e) -> Lowering {
       const Recurrence& a = e.attrs<Recurrence>();
       return lowering::Recurrence{.kind = Kind::affine,

@@ -69,7 +69,7 @@ absl::StatusOr<SliceFactors> slice_factors(Factors& r, const Starts& s, Type x, 
       continue;
     }
     if (is_update) f.x.push_back({r.add(n, FactorClass::P, Combine::none, true)});
-    else if (m == 1) f.x.push_back({r.add(n, FactorClass::R, Combine::sum, true)});
+    else if (m == 1) f.x.push_back({r.add(n, FactorClass::R, sum_of_one(x.dtype()), true)});
     else f.x.push_back({r.add(n, FactorClass::N)});
     f.slice.push_back({r.add(m, FactorClass::N)});
   }
@@ -169,6 +169,105 @@ void eval_update(const Eqn& e, std::span<const Literal> in, std::span<Literal> o
                    [&](std::int64_t i, std::int64_t j) { out[0].copy(j, in[1], i); });
 }
 
+// The places that `starts` mean in x of these dims: of slices of these sizes, per dim.
+WindowStarts places(const Starts& s, Value starts, const Shape& x, const DimList& sizes) {
+  return WindowStarts(starts, s.index_dim[0], entries_at(x, s.dims)).wrapped().clamped(entries_at(sizes, s.dims));
+}
+
+// A slice of one element is in one part, and zeros in the others.
+Values localize_dynamic_slice(const Shard& s) {
+  const DynamicSlice& a = s.whole.attrs<DynamicSlice>();
+  const Shape& x = s.whole.in(0).dims();
+  const DimList sizes = slice_sizes(a, x);
+  Gather attrs{.offset_dims = {},
+               .start_index_map = a.dims,
+               .operand_batch = a.batch,
+               .indices_batch = DimList(a.starts_batch),
+               .index_dim = DimList(a.index_dim),
+               .slice_sizes = s.local_dims(s.factors.out[0])};
+  const DimList offset_dims = other_dims(a.batch, s.whole.in(0).rank());
+  attrs.offset_dims.assign(offset_dims.begin(), offset_dims.end());
+  for (const std::int64_t d : a.batch) attrs.slice_sizes[d] = 1;
+  return {windows_in_part(s, places(starts_of(a), s.operands[1], x, sizes), std::move(attrs))};
+}
+
+// An update of x that may lie beyond what a device holds of x: it rewrites a slab no wider than the part, at `slabs`,
+// the elements of which stand from `from` on in the update.
+struct LocalUpdate {
+  const DynamicUpdateSlice& a;
+  Values offsets;  // of the part, along each of a.dims; null where it is whole
+  Value x, update;
+  Shape slab;
+  WindowStarts slabs;
+  Value from;
+
+  explicit LocalUpdate(const Shard& s)
+      : a(s.whole.attrs<DynamicUpdateSlice>()),
+        offsets(absolute_offsets(s, a.dims)),
+        x(s.operands[0]),
+        update(s.operands[1]),
+        slab(update.dims()),
+        slabs(places(starts_of(a), s.operands[2], s.whole.in(0).dims(), s.whole.in(1).dims()).in_part(offsets)) {
+    for (std::size_t k = 0; k < a.dims.size(); ++k)
+      if (offsets[k]) slab[a.dims[k]] = std::min(slab[a.dims[k]], x.dims()[a.dims[k]]);
+    const Value wanted = slabs.value();
+    slabs = WindowStarts(wanted, a.index_dim[0], entries_at(x.dims(), a.dims)).clamped(entries_at(slab, a.dims));
+    from = slabs.value() - wanted;
+  }
+
+  Value slice_at(Value of, const WindowStarts& starts) const {
+    return of.builder().emit(dynamic_slice, {of, starts.value()},
+                             DynamicSlice{.dims = a.dims,
+                                          .sizes = entries_at(slab, a.dims),
+                                          .batch = a.batch,
+                                          .starts_batch = DimList(a.starts_batch),
+                                          .index_dim = DimList(a.index_dim)});
+  }
+
+  // The update's elements for the slab, anything beside them.
+  Value written() const {
+    Value source = update;
+    DimList low(a.dims.size(), 0);
+    for (std::size_t k = 0; k < a.dims.size(); ++k) {
+      if (!offsets[k]) continue;
+      low[k] = slab[a.dims[k]];
+      source = pad_dim(source, static_cast<int>(a.dims[k]), low[k], low[k], 0);
+    }
+    return slice_at(source,
+                    WindowStarts(from + slabs.per_component(low), a.index_dim[0], entries_at(source.dims(), a.dims))
+                        .clamped(entries_at(slab, a.dims)));
+  }
+
+  // Which elements of the slab are written, as far as a.dims[k] says.
+  Value is_written(std::size_t k) const {
+    const int index_dim = static_cast<int>(a.index_dim[0]), component = static_cast<int>(k);
+    const Value row = slice_dim(from, index_dim, component, component + 1);
+    Shape dims;
+    DimList to;
+    for (const std::int64_t d : other_dims(a.index_dim, from.rank())) {
+      dims.push_back(from.dims()[d]);
+      to.push_back(a.batch[std::find(a.starts_batch.begin(), a.starts_batch.end(), d) - a.starts_batch.begin()]);
+    }
+    Builder& b = from.builder();
+    const Value place = b.emit(iota, {}, Iota{.shape = slab, .dim = {a.dims[k]}, .dtype = from.dtype()}) +
+                        broadcast_to(reshape_to(row, dims), slab, to);
+    const double size = static_cast<double>(update.dims()[a.dims[k]]);
+    return b.emit(and_, {b.emit(ge, {place, number(place, 0)}), b.emit(lt, {place, number(place, size)})});
+  }
+};
+
+Values localize_update(const Shard& s) {
+  const LocalUpdate u(s);
+  Value is_new;
+  for (std::size_t k = 0; k < u.offsets.size(); ++k) {
+    if (!u.offsets[k]) continue;
+    const Value here = u.is_written(k);
+    is_new = is_new ? s.b.emit(and_, {is_new, here}) : here;
+  }
+  const Value slab = where(is_new, u.written(), u.slice_at(u.x, u.slabs));
+  return {s.b.emit(dynamic_update_slice, {u.x, slab, u.slabs.value()}, u.a)};
+}
+
 Lowering lower_dynamic_slice(const Eqn& e) {
   const DynamicSlice& a = e.attrs<DynamicSlice>();
   lowering::Gather g{.offset_dims = other_dims(a.batch, e.in(0).rank()),
@@ -203,6 +302,7 @@ constinit const OpDef dynamic_slice = {
     .linear = jointly(0b01),
     .transpose = dynamic_slice_transpose,
     .slots = kSliceSlots,
+    .localize = localize_dynamic_slice,
     .lower = lower_dynamic_slice,
     .eval = eval_dynamic_slice,
     .cost = [](const Eqn& e) { return Cost{.flops = 0, .bytes = static_cast<double>(2 * e.out().type().bytes())}; },
@@ -234,6 +334,7 @@ constinit const OpDef dynamic_update_slice = {
     .linear = jointly(0b011),
     .transpose = update_transpose,
     .slots = kUpdateSlots,
+    .localize = localize_update,
     .lower = [](const Eqn& e) -> Lowering {
       const DynamicUpdateSlice& a = e.attrs<DynamicUpdateSlice>();
       return lowering::UpdateSlice{.dims = a.dims,

@@ -61,9 +61,8 @@ absl::StatusOr<Factors> gather_factors(const Eqn& e) {
   if (absl::Status s = check_windows(w, x, indices); !s.ok()) return s;
   if (absl::Status s = check_sizes(a, x); !s.ok()) return s;
   Factors r;
-  WindowFactors f =
-      window_factors(r, w, x, indices, a.slice_sizes,
-                     {.cls = FactorClass::R, .combine = Combine::sum, .absolute = true}, {.cls = FactorClass::P});
+  const Factor one_place{.cls = FactorClass::R, .combine = sum_of_one(x.dtype()), .absolute = true};
+  WindowFactors f = window_factors(r, w, x, indices, a.slice_sizes, one_place, {.cls = FactorClass::P});
   r.in = {std::move(f.operand), std::move(f.indices)};
   r.out = {std::move(f.window)};
   return r;
@@ -116,6 +115,39 @@ void eval_gather(const Eqn& e, std::span<const Literal> in, std::span<Literal> o
   } while (next_index(at, y.dims()));
 }
 
+// A dim that no index speaks of is read at 0, by whoever holds that.
+bool splits_gather(const Eqn& e, const Factors& factors, int factor, std::int64_t) {
+  for (const std::int64_t d : e.attrs<Gather>().start_index_map)
+    if (factors.in[0][d] == FactorList{factor}) return true;
+  return false;
+}
+
+// rank 0, what a window out of range reads as.
+Value fill_value(Builder& b, const Eqn& e) {
+  const DType t = e.in(0).dtype();
+  Literal fill(Type(t, {}));
+  if (is_complex(t)) fill.set_complex(0, from_bits(part_dtype(t), fill_bits(e)), 0);
+  else fill.set_bits(0, fill_bits(e));
+  return b.constant(fill);
+}
+
+// Whether a window is out of range is asked of the whole, and what it reads as then is one term of the sum over parts.
+Values localize_gather(const Shard& s) {
+  const Gather& whole = s.whole.attrs<Gather>();
+  const DimList dims = whole.start_index_map;
+  const DimList sizes = entries_at(whole.slice_sizes, dims);
+  WindowStarts starts(s.operands[1], whole.index_dim[0], entries_at(s.whole.in(0).dims(), dims));
+  if (whole.mode == OutOfBounds::clip) starts = starts.clamped(sizes);
+  const Value y = windows_in_part(s, starts, *static_cast<const Gather*>(s.attributes.get()));
+  if (whole.mode != OutOfBounds::fill || is_linear(whole)) return {y};
+  std::vector<int> summed;
+  for (const std::int64_t d : dims) summed.push_back(s.factors.in[0][d][0]);
+  std::erase_if(summed, [&](int f) { return s.factors.factors[f].cls != FactorClass::R; });
+  const Value is_here = s.b.emit(and_, {starts.is_outside(sizes), s.is_first(summed)});
+  const Value is_filled = broadcast_to(is_here, y.dims(), other_dims(whole.offset_dims, y.rank()));
+  return {where(is_filled, broadcast_to(fill_value(s.b, s.whole), y.dims(), {}), y)};
+}
+
 // A fill is real.
 PartsList gather_on_parts(Builder& b, const Eqn& e, PartsSpan x) {
   Gather imaginary = e.attrs<Gather>();
@@ -148,6 +180,8 @@ constinit const OpDef gather = {
     .jvp = gather_jvp,
     .transpose = gather_transpose,
     .slots = kSlots,
+    .localize = localize_gather,
+    .splits = splits_gather,
     .lower = [](const Eqn& e) -> Lowering {
       const Gather& a = e.attrs<Gather>();
       return lowering::Gather{.offset_dims = a.offset_dims,

@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "ir/ops/order.h"
-#include "ir/ops/rules.h"
+#include "ir/ops/windows.h"
 
 namespace sheaf::ir::ops {
 namespace {
@@ -205,6 +205,23 @@ void eval_arg(const Eqn& e, std::span<const Literal> in, std::span<Literal> out)
   for (std::int64_t j = 0; j < y.size(); ++j) y.set_int(j, best[j] / stride % x.dims()[dim]);
 }
 
+// The extreme of each part, and where it lies in the whole; parts are in order, so that the first of equal ones is the
+// lowest.
+template <bool is_max>
+Values localize_arg(const Shard& s) {
+  const OpDef& op = is_max ? argmax : argmin;
+  const std::int64_t d = s.whole.attrs<ArgReduce>().dim[0];
+  const FactorList& searched = s.factors.in[0][d];
+  const Value local = s.emit()[0];
+  Shape one = s.operands[0].dims();
+  one[d] = 1;
+  const Value here = reshape_to(local, one);
+  const Value extremes = s.all_parts(take_along(s.operands[0], here, d), searched[0], d);
+  const Value places = s.all_parts(here + convert_to(s.offset(searched), here.dtype()), searched[0], d);
+  const Value best = s.b.emit(op, {extremes}, ArgReduce{.dim = {d}, .dtype = DType::i32});
+  return {reshape_to(take_along(places, reshape_to(best, one), d), local.dims())};
+}
+
 // The sheet that argmax and argmin share but for their names and samples.
 template <bool is_max>
 constexpr OpDef arg_reduction(OpDef d) {
@@ -213,6 +230,7 @@ constexpr OpDef arg_reduction(OpDef d) {
   d.factors = arg_factors;
   d.dtypes = arg_dtypes;
   d.no_jvp = Absent::integer_result;
+  d.localize = localize_arg<is_max>;
   d.lower = [](const Eqn& e) -> Lowering {
     return lowering::ArgReduce{.is_max = is_max, .dim = static_cast<int>(e.attrs<ArgReduce>().dim[0])};
   };

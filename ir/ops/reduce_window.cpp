@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "ir/ops/halo.h"
 #include "ir/ops/slide.h"
 
 namespace sheaf::ir::ops {
@@ -39,6 +40,7 @@ absl::StatusOr<Factors> sliding_factors(const Eqn& e) {
   for (const Slide& s : *slides) {
     in[s.dim] = {r.add(s.extent, FactorClass::M)};
     out[s.dim] = {r.add(s.count(), FactorClass::M)};
+    r.neighbours.emplace_back(in[s.dim][0], out[s.dim][0]);
     out.push_back({r.add(s.size, FactorClass::N)});
   }
   r.in = {in};
@@ -85,6 +87,18 @@ Values sliding_transpose(Builder& b, const Eqn& e, const Values&, const Values& 
   Value y = convert_to(cts[0], accumulator(x.dtype()));
   for (std::size_t m = slides.size(); m-- > 0;) y = overlap_add(y, slides[m]);
   return {convert_to(y, x.dtype())};
+}
+
+Values localize_sliding(const Shard& s) {
+  Value x = s.operands[0];
+  const Slides slides = *slides_of(s.whole.attrs<SlidingWindows>(), s.whole.in(0).type());
+  for (const Slide& slide : slides) {
+    const int from = s.factors.in[0][slide.dim][0], to = s.factors.out[0][slide.dim][0];
+    if (!s.is_split(to)) continue;
+    const Footprint want = Footprint::of_windows(s, to, 0, slide.stride, slide.span());
+    x = with_halo(s, x, slide.dim, from, want, s.b.constant(x.dtype(), 0));
+  }
+  return s.emit({x});
 }
 
 void eval_sliding(const Eqn& e, std::span<const Literal> in, std::span<Literal> out) {
@@ -160,6 +174,7 @@ absl::StatusOr<Factors> window_factors(const Eqn& e) {
   for (const Slide& s : slides) {
     in.push_back({r.add(s.extent, s.is_identity() ? FactorClass::P : FactorClass::M)});
     out.push_back(s.is_identity() ? in.back() : FactorList{r.add(s.count(), FactorClass::M)});
+    if (!s.is_identity()) r.neighbours.emplace_back(in.back()[0], out.back()[0]);
   }
   r.in = {in};
   r.out = {out};
@@ -243,6 +258,21 @@ Values window_transpose(Builder& b, const Eqn& e, const Values&, const Values& c
   Slides back;
   for (const Slide& s : slides_of(e.attrs<ReduceWindow>(), e.in(0).type())) back.push_back(s.backward());
   return {b.emit(reduce_window, {cts[0]}, attrs_of_slides(ReduceKind::sum, back))};
+}
+
+Values localize_window(const Shard& s) {
+  Value x = s.operands[0];
+  const ReduceKind kind = s.whole.attrs<ReduceWindow>().kind;
+  Slides slides = slides_of(s.whole.attrs<ReduceWindow>(), s.whole.in(0).type());
+  for (Slide& slide : slides) {
+    const int from = s.factors.in[0][slide.dim][0], to = s.factors.out[0][slide.dim][0];
+    if (!s.is_split(to) || from == to) continue;
+    const Footprint want = Footprint::of_windows(s, to, -slide.low, slide.stride, slide.span(), slide.base_dilation);
+    x = with_halo(s, x, slide.dim, from, want, identity_of(s.b, kind, x.dtype()));
+    slide.low = slide.high = 0;
+    slide.base_dilation = 1;
+  }
+  return {s.b.emit(reduce_window, {x}, attrs_of_slides(kind, slides))};
 }
 
 // Windows as wide as their dim are plain reductions; the others are read as views, a few elements at each place.
@@ -352,6 +382,8 @@ constinit const OpDef sliding_windows = {
     .factors = sliding_factors,
     .linear = jointly(1),
     .transpose = sliding_transpose,
+    .localize = localize_sliding,
+    .splits = splits_rows,
     .lower = [](const Eqn& e) -> Lowering {
       const SlidingWindows& a = e.attrs<SlidingWindows>();
       return lowering::Windows{.dims = a.dims, .strides = a.strides, .dilations = a.dilations};
@@ -387,6 +419,8 @@ constinit const OpDef reduce_window = {
     .linear_when = [](const Eqn& e) { return e.attrs<ReduceWindow>().kind == ReduceKind::sum ? jointly(1) : Linear{}; },
     .jvp = window_jvp,
     .transpose = window_transpose,
+    .localize = localize_window,
+    .splits = splits_rows,
     .expand = expand_window,
     .eval = eval_window,
     .cost = window_cost,

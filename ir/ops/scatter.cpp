@@ -67,6 +67,20 @@ absl::StatusOr<Factors> scatter_factors(const Eqn& e) {
   return r;
 }
 
+// A dim that no index speaks of is written at 0, by whoever holds that.
+bool splits_scatter(const Eqn& e, const Factors& factors, int factor, std::int64_t) {
+  for (const std::int64_t d : e.attrs<Scatter>().scatter_dims)
+    if (factors.in[0][d] == FactorList{factor}) return true;
+  return false;
+}
+
+// Updates of other parts are out of range in this one.
+Values localize_scatter(const Shard& s) {
+  const Scatter& a = s.whole.attrs<Scatter>();
+  const WindowStarts starts(s.operands[1], a.index_dim[0], entries_at(s.whole.in(0).dims(), a.scatter_dims));
+  return s.emit({s.operands[0], starts.in_part(absolute_offsets(s, a.scatter_dims)).value(), s.operands[2]});
+}
+
 Value scatter_as(Builder& b, Scatter attrs, Combines combine, Value x, Value indices, Value updates) {
   attrs.combine = combine;
   return b.emit(scatter, {x, indices, updates}, std::move(attrs));
@@ -243,6 +257,8 @@ constinit const OpDef scatter = {
     .jvp = scatter_jvp,
     .transpose = scatter_transpose,
     .slots = kSlots,
+    .localize = localize_scatter,
+    .splits = splits_scatter,
     .lower = [](const Eqn& e) -> Lowering {
       const Scatter& a = e.attrs<Scatter>();
       return lowering::Scatter{.combine = a.combine,

@@ -2,6 +2,7 @@
 // All are linear, and each transposes to others of them.
 #include <numeric>
 
+#include "ir/ops/halo.h"
 #include "ir/ops/view.h"
 
 namespace sheaf::ir::ops {
@@ -195,6 +196,22 @@ absl::StatusOr<Factors> reverse_factors(const Eqn& e) {
   return r;
 }
 
+// Parts change places, and each is reversed.
+Values localize_reverse(const Shard& s) {
+  Value x = s.operands[0];
+  for (const std::int64_t d : s.whole.attrs<Reverse>().dims) {
+    const int f = s.factors.in[0][d][0];
+    if (!s.is_split(f)) continue;
+    Ppermute pairs{.axes = s.axes(f)};
+    for (std::int64_t r = 0; r < s.ways(f); ++r) {
+      pairs.sources.push_back(r);
+      pairs.targets.push_back(s.ways(f) - 1 - r);
+    }
+    x = s.b.emit(ppermute, {x}, std::move(pairs));
+  }
+  return s.emit({x});
+}
+
 Lowering reverse_lower(const Eqn& e) {
   const DimList& dims = e.attrs<Reverse>().dims;
   lowering::View v;
@@ -279,6 +296,8 @@ constinit const OpDef reverse = view({
     .transpose = [](Builder& b, const Eqn& e, const Values&, const Values& ct) -> Values {
       return {b.emit(reverse, {ct[0]}, e.attrs<Reverse>())};
     },
+    .localize = localize_reverse,
+    .splits = splits_rows,
     .lower = reverse_lower,
     .samples =
         [] {

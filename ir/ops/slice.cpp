@@ -1,5 +1,6 @@
 // Taking parts and putting them together: slice, pad, concatenate. Slice and pad transpose to each other, concatenate
 // to slices; a part that is cropped away gets a zero cotangent.
+#include "ir/ops/halo.h"
 #include "ir/ops/view.h"
 
 namespace sheaf::ir::ops {
@@ -24,8 +25,10 @@ absl::StatusOr<Factors> slice_factors(const Eqn& e) {
       r.in[0].push_back({r.add(x.dim(d))});
       r.out[0].push_back(r.in[0].back());
     } else {
+      const std::int64_t count = start == limit ? 0 : (limit - start - 1) / stride + 1;
       r.in[0].push_back({r.add(x.dim(d), FactorClass::M)});
-      r.out[0].push_back({r.add(start == limit ? 0 : (limit - start - 1) / stride + 1, FactorClass::M)});
+      r.out[0].push_back({r.add(count, FactorClass::M)});
+      r.neighbours.emplace_back(r.in[0][d][0], r.out[0][d][0]);
     }
   }
   return r;
@@ -42,6 +45,20 @@ Values slice_transpose(Builder& b, const Eqn& e, const Values&, const Values& ct
     p.interior.push_back(a.stride[d] - 1);
   }
   return {b.emit(pad, {ct[0], b.constant(ct[0].dtype(), 0)}, std::move(p))};
+}
+
+Values localize_slice(const Shard& s) {
+  Slice a = *static_cast<const Slice*>(s.attributes.get());
+  Value x = s.operands[0];
+  for (int d = 0; d < x.rank(); ++d) {
+    const int from = s.factors.in[0][d][0], to = s.factors.out[0][d][0];
+    if (!s.is_split(to) || from == to) continue;
+    const Footprint want = Footprint::of_windows(s, to, a.start[d], a.stride[d], 1);
+    x = with_halo(s, x, d, from, want, s.b.constant(x.dtype(), 0));
+    a.start[d] = 0;
+    a.limit[d] = want.length;
+  }
+  return {s.b.emit(slice, {x}, std::move(a))};
 }
 
 Lowering slice_lower(const Eqn& e) {
@@ -83,6 +100,7 @@ absl::StatusOr<Factors> pad_factors(const Eqn& e) {
     } else {
       r.in[0].push_back({r.add(n, FactorClass::M)});
       r.out[0].push_back({r.add(padded, FactorClass::M)});
+      r.neighbours.emplace_back(r.in[0][d][0], r.out[0][d][0]);
     }
   }
   return r;
@@ -137,6 +155,19 @@ std::vector<Batched> pad_batch(Builder& b, const Eqn& e, std::span<const Batched
   return {{b.emit(select, {fill_mask(b, x.dims(), a), fill, padded}), at}};
 }
 
+Values localize_pad(const Shard& s) {
+  Pad a = s.whole.attrs<Pad>();
+  Value x = s.operands[0];
+  for (int d = 0; d < x.rank(); ++d) {
+    const int from = s.factors.in[0][d][0], to = s.factors.out[0][d][0];
+    if (!s.is_split(to) || from == to) continue;
+    const Footprint want = Footprint::of_windows(s, to, -a.low[d], 1, 1, a.interior[d] + 1);
+    x = with_halo(s, x, d, from, want, s.operands[1]);
+    a.low[d] = a.high[d] = a.interior[d] = 0;
+  }
+  return {s.b.emit(pad, {x, s.operands[1]}, std::move(a))};
+}
+
 void eval_pad(const Eqn& e, std::span<const Literal> in, std::span<Literal> out) {
   const Pad& a = e.attrs<Pad>();
   for (std::int64_t i = 0; i < out[0].size(); ++i) out[0].copy(i, in[1], 0);
@@ -175,10 +206,11 @@ absl::StatusOr<Factors> concatenate_factors(const Eqn& e) {
   for (int d = 0; d < first.rank(); ++d) shared.push_back(d == dim[0] ? FactorList{} : FactorList{r.add(first.dim(d))});
   for (int k = 0; k < e.num_in(); ++k) {
     r.in.push_back(shared);
-    r.in[k][dim[0]] = {r.add(e.in(k).dims()[dim[0]], FactorClass::N)};
+    r.in[k][dim[0]] = {r.add(e.in(k).dims()[dim[0]], FactorClass::M)};
   }
   r.out.push_back(shared);
-  r.out[0][dim[0]] = {r.add(total, FactorClass::N)};
+  r.out[0][dim[0]] = {r.add(total, FactorClass::M)};
+  for (int k = 0; k < e.num_in(); ++k) r.neighbours.emplace_back(r.in[k][dim[0]][0], r.out[0][dim[0]][0]);
   return r;
 }
 
@@ -192,6 +224,26 @@ Values concatenate_transpose(Builder&, const Eqn& e, const Values& x, const Valu
     at += n;
   }
   return in;
+}
+
+// Of each operand what it has for this device's part of the result, at its place there.
+Values localize_concatenate(const Shard& s) {
+  const int dim = static_cast<int>(s.whole.attrs<Concatenate>().dim[0]);
+  const FactorList& to = s.factors.out[0][dim];
+  const Value zero = s.b.constant(s.operands[0].dtype(), 0);
+  const Value first = s.offset(to);
+  const Shape dims = s.local_dims(s.factors.out[0]);
+  const Value place = s.b.emit(iota, {}, Iota{.shape = dims, .dim = {dim}, .dtype = first.dtype()}) + first;
+  Value result;
+  std::int64_t start = 0;
+  for (std::size_t k = 0; k < s.operands.size(); ++k) {
+    const Footprint want = Footprint::of_windows(s, to[0], -start, 1, 1);
+    const Value part = with_halo(s, s.operands[k], dim, s.factors.in[k][dim][0], want, zero);
+    const Value is_before = s.b.emit(lt, {place, number(place, static_cast<double>(start))});
+    result = result ? where(is_before, result, part) : part;
+    start += s.whole.in(static_cast<int>(k)).dims()[dim];
+  }
+  return {result};
 }
 
 void eval_concatenate(const Eqn& e, std::span<const Literal> in, std::span<Literal> out) {
@@ -218,6 +270,8 @@ constinit const OpDef slice = view({
     .attrs = attrs_of<Slice>(),
     .factors = slice_factors,
     .transpose = slice_transpose,
+    .localize = localize_slice,
+    .splits = splits_rows,
     .lower = slice_lower,
     .samples =
         [] {
@@ -244,6 +298,8 @@ constinit const OpDef pad = {
     .linear = jointly(3),
     .transpose = pad_transpose,
     .batch = pad_batch,
+    .localize = localize_pad,
+    .splits = splits_rows,
     .lower = [](const Eqn& e) -> Lowering { return lowering::Pad{e.attrs<Pad>().low, e.attrs<Pad>().interior}; },
     .eval = eval_pad,
     .samples =
@@ -269,6 +325,8 @@ constinit const OpDef concatenate = {
     .factors = concatenate_factors,
     .linear = jointly(all_operands),
     .transpose = concatenate_transpose,
+    .localize = localize_concatenate,
+    .splits = splits_rows,
     .lower = [](const Eqn& e) -> Lowering {
       return lowering::Concatenate{static_cast<int>(e.attrs<Concatenate>().dim[0])};
     },

@@ -28,7 +28,7 @@ absl::StatusOr<Factors> top_k_factors(const Eqn& e) {
   TensorFactors in, out;
   for (int d = 0; d < x.rank(); ++d) {
     const bool is_searched = d == a.dim[0];
-    in.push_back({r.add(x.dim(d), is_searched ? FactorClass::N : FactorClass::P)});
+    in.push_back({is_searched ? r.add(n, FactorClass::R, Combine::custom, true) : r.add(x.dim(d))});
     out.push_back(is_searched ? FactorList{r.add(a.k, FactorClass::N)} : in.back());
   }
   r.in = {std::move(in)};
@@ -39,6 +39,21 @@ absl::StatusOr<Factors> top_k_factors(const Eqn& e) {
 Values top_k_jvp(Builder& b, const Eqn& e, const Values& tangents) {
   if (e.out().type().num_elements() == 0) return {b.zeros(e.out().type()), Value()};
   return {take_along(tangents[0], e.out(1), e.attrs<TopK>().dim[0]), Value()};
+}
+
+// The largest of each part are the candidates. They are in the order of parts and then of value, so that of equal ones
+// the lowest position is first.
+Values localize_top_k(const Shard& s) {
+  const auto& [dim, k] = s.whole.attrs<TopK>();
+  const int d = static_cast<int>(dim[0]);
+  const FactorList& searched = s.factors.in[0][d];
+  const auto largest = [&](Value x, std::int64_t count) {
+    return s.b.emit_all(&top_k, {x}, std::make_shared<const TopK>(TopK{.dim = dim, .k = count}));
+  };
+  const Values local = largest(s.operands[0], std::min(k, s.local_size(searched)));
+  const Values best = largest(s.all_parts(local[0], searched[0], d), k);
+  const Value places = s.all_parts(local[1] + s.offset(searched), searched[0], d);
+  return {best[0], take_along(places, best[1], d)};
 }
 
 Values expand_top_k(Builder& b, const Eqn& e, const Values& operands) {
@@ -90,6 +105,9 @@ constinit const OpDef top_k = {
     .factors = top_k_factors,
     .dtypes = top_k_dtypes,
     .jvp = top_k_jvp,
+    .localize = localize_top_k,
+    .splits = [](const Eqn& e, const Factors& f, int factor,
+                 std::int64_t ways) { return e.attrs<TopK>().k > 0 && f.factors[factor].size >= ways; },
     .expand = expand_top_k,
     .eval = eval_top_k,
     .samples =

@@ -54,9 +54,13 @@ WindowFactors window_factors(Factors& r, const Windows& w, Type operand, Type in
   const DimList windowed = w.windowed(operand.rank());
   for (std::size_t k = 0; k < windowed.size(); ++k) {
     const std::int64_t d = windowed[k], n = operand.dims()[d];
-    // A window over a whole dim starts at 0, wherever it is told to; a narrower one needs the whole dim.
+    // A window over a whole dim starts at 0, wherever it is told to; one of a single element lies in one part; others
+    // need the whole dim.
     if (sizes[d] == n) {
       f.operand[d] = f.window[w.window_dims[k]] = {r.add(n)};
+    } else if (sizes[d] == 1) {
+      f.operand[d] = append(n, dropped);
+      f.window[w.window_dims[k]] = {r.add(1, FactorClass::N)};
     } else {
       f.operand[d] = {r.add(n, FactorClass::N)};
       f.window[w.window_dims[k]] = {r.add(sizes[d], FactorClass::N)};
@@ -99,6 +103,97 @@ std::int64_t WindowWalk::position(const DimList& at, const Literal& indices) con
   }
   for (std::size_t k = 0; k < windowed_.size(); ++k) position += at[w_.window_dims[k]] * strides_[windowed_[k]];
   return position;
+}
+
+// The widest dtype that starts and places need; u64 is cut to i64, whose largest lies beyond all places as well.
+WindowStarts::WindowStarts(Value indices, std::int64_t index_dim, DimList extents)
+    : x_(indices), index_dim_(index_dim), extents_(std::move(extents)) {
+  const DType t = indices.dtype();
+  const bool is_short = size_bytes(t) < 4 || t == DType::i32;
+  DType wide = is_short ? DType::i32 : DType::i64;
+  for (const std::int64_t n : extents_)
+    if (position_dtype(n) == DType::i64) wide = DType::i64;
+  constexpr double kBeyond = 0x1p62;
+  if (t == DType::u64) x_ = x_.builder().emit(min, {x_, number(x_, kBeyond)});
+  x_ = convert_to(x_, wide);
+}
+
+WindowStarts WindowStarts::with(Value x) const {
+  WindowStarts s = *this;
+  s.x_ = x;
+  return s;
+}
+
+Value WindowStarts::per_component(const Values& entries) const {
+  if (entries.size() == 1) return entries[0];
+  Builder& b = x_.builder();
+  Values rows;
+  for (const Value v : entries) rows.push_back(reshape_to(v, {1}));
+  return broadcast_to(b.emit(concatenate, rows, Concatenate{.dim = {0}}), x_.dims(), {index_dim_});
+}
+
+Value WindowStarts::per_component(const DimList& entries) const {
+  Literal list(Type(x_.dtype(), {std::ssize(entries)}));
+  for (std::int64_t k = 0; k < list.size(); ++k) list.set_int(k, entries[k]);
+  Builder& b = x_.builder();
+  if (entries.size() == 1) return b.constant(list.as(Type(x_.dtype(), {})));
+  return broadcast_to(b.constant(list), x_.dims(), {index_dim_});
+}
+
+WindowStarts WindowStarts::wrapped() const {
+  if (extents_.empty()) return *this;
+  Builder& b = x_.builder();
+  const Value is_negative = b.emit(lt, {x_, number(x_, 0)});
+  return with(where(is_negative, x_ + per_component(extents_), x_));
+}
+
+WindowStarts WindowStarts::clamped(const DimList& sizes) const {
+  if (extents_.empty()) return *this;
+  DimList last = extents_;
+  for (std::size_t k = 0; k < last.size(); ++k) last[k] -= sizes[k];
+  Builder& b = x_.builder();
+  return with(b.emit(min, {b.emit(max, {x_, number(x_, 0)}), per_component(last)}));
+}
+
+WindowStarts WindowStarts::in_part(const Values& offsets) const {
+  Values all;
+  bool is_moved = false;
+  for (const Value v : offsets) {
+    is_moved = is_moved || v;
+    all.push_back(v ? convert_to(v, x_.dtype()) : number(x_, 0));
+  }
+  return is_moved ? with(x_ - per_component(all)) : *this;
+}
+
+Value WindowStarts::is_outside(const DimList& sizes) const {
+  Builder& b = x_.builder();
+  DimList last = extents_;
+  for (std::size_t k = 0; k < last.size(); ++k) last[k] -= sizes[k];
+  const Value is_out = b.emit(or_, {b.emit(lt, {x_, number(x_, 0)}), b.emit(gt, {x_, per_component(last)})});
+  return reduce_dims(is_out, ReduceKind::or_, {index_dim_});
+}
+
+DimList entries_at(const DimList& list, const DimList& dims) {
+  DimList some;
+  for (const std::int64_t d : dims) some.push_back(list[d]);
+  return some;
+}
+
+Values absolute_offsets(const Shard& s, const DimList& dims) {
+  Values offsets;
+  for (const std::int64_t d : dims) {
+    const int f = s.factors.in[0][d][0];
+    offsets.push_back(s.is_split(f) && s.factors.factors[f].absolute ? s.offset(s.factors.in[0][d]) : Value());
+  }
+  return offsets;
+}
+
+Value windows_in_part(const Shard& s, const WindowStarts& starts, Gather attrs) {
+  attrs.mode = lowering::OutOfBounds::fill;
+  attrs.has_fill = true;
+  attrs.fill_bits = 0;
+  const WindowStarts here = starts.in_part(absolute_offsets(s, attrs.start_index_map));
+  return s.b.emit(gather, {s.operands[0], here.value()}, std::move(attrs));
 }
 
 std::int64_t index_value(const Literal& indices, std::int64_t i) {

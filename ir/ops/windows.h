@@ -3,6 +3,7 @@
 #pragma once
 
 #include "ir/ops/rules.h"
+#include "ir/shard.h"
 
 namespace sheaf::ir::ops {
 
@@ -50,6 +51,42 @@ class WindowWalk {
   const DimList batch_of_indices_;  // ... and the dims of the indices they are
   const bool clamps_;
 };
+
+/// Starts of windows, for each component of the index vectors along `index_dim`, as signed integers that hold every
+/// place in dims of these extents (one per component) and beside them; what exceeds those is still out of range.
+class WindowStarts {
+ public:
+  WindowStarts(Value indices, std::int64_t index_dim, DimList extents);
+  Value value() const { return x_; }
+  std::int64_t index_dim() const { return index_dim_; }
+  /// A negative one counts from the end, once.
+  WindowStarts wrapped() const;
+  /// Moved so that windows of these sizes fit.
+  WindowStarts clamped(const DimList& sizes) const;
+  /// Where in a part that begins at `offsets`, of rank 0, or null: at 0.
+  WindowStarts in_part(const Values& offsets) const;
+  /// Of each index vector, whether windows of these sizes do not fit.
+  Value is_outside(const DimList& sizes) const;
+  /// One entry per component: rank 0 where there is one component, else of the shape of the starts.
+  Value per_component(const DimList& entries) const;
+  Value per_component(const Values& entries) const;
+
+ private:
+  WindowStarts with(Value x) const;
+  Value x_;
+  std::int64_t index_dim_;
+  DimList extents_;
+};
+/// The entries of `list` for each of the dims.
+DimList entries_at(const DimList& list, const DimList& dims);
+/// Where this device's part of operand 0 begins along each of the dims, null where that is not split or the position
+/// does not matter.
+Values absolute_offsets(const Shard& s, const DimList& dims);
+/// What a device holds of windows of operand 0, whose dims are split: zeros where a window lies in another part.
+Value windows_in_part(const Shard& s, const WindowStarts& starts, Gather attrs);
+
+/// How parts add up of which one has the value and the others zeros.
+inline Combine sum_of_one(DType t) { return is_bool(t) ? Combine::or_ : Combine::sum; }
 
 /// Element i of an integer literal; what exceeds i64 is its largest, which is out of range of any dim all the same.
 std::int64_t index_value(const Literal& indices, std::int64_t i);

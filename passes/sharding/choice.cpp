@@ -55,12 +55,24 @@ Sharding operand_layout(const Factors& f, const Choice& choice, int k) {
   return s;
 }
 
+namespace {
+
+// A result that carries a reduced factor is split where it is, not to be summed.
+bool carries(const TensorFactors& tensor, int factor) {
+  for (const FactorList& dim : tensor)
+    if (std::find(dim.begin(), dim.end(), factor) != dim.end()) return true;
+  return false;
+}
+
+}  // namespace
+
 Sharding result_layout(const Factors& f, const Choice& choice, int j) {
   Sharding s = layout_of(f.out[j], choice);
   s.unreduced = choice.partial;
   for (std::size_t i = 0; i < f.factors.size(); ++i) {
     const std::optional<ReduceKind> kind = reduction(f.factors[i].combine);
     if (f.factors[i].cls != FactorClass::R || choice.factors[i].empty() || !kind) continue;
+    if (carries(f.out[j], static_cast<int>(i))) continue;
     s.kind = *kind;
     s.unreduced.insert(s.unreduced.end(), choice.factors[i].begin(), choice.factors[i].end());
   }
@@ -79,28 +91,29 @@ bool can_split(const Eqn& e, const Factors& f, int factor, std::int64_t ways) {
 
 namespace {
 
-// Factors that are split alike: one, or a pair of neighbours.
+// Factors that are split alike: one, or neighbours.
 struct Slot {
   std::vector<int> factors;
   std::int64_t size = 1;
 };
 
 std::vector<Slot> slots_of(const Eqn& e, const Factors& f) {
-  std::vector<bool> is_second(f.factors.size());
-  std::vector<int> partner(f.factors.size(), -1);
+  std::vector<int> of(f.factors.size());  // the first of those that a factor is split like
+  std::iota(of.begin(), of.end(), 0);
   for (const auto& [x, y] : f.neighbours) {
-    partner[x] = y;
-    is_second[y] = true;
+    const auto [first, other] = std::minmax(of[x], of[y]);
+    std::replace(of.begin(), of.end(), int{other}, int{first});
   }
   std::vector<Slot> slots;
   for (int i = 0; i < static_cast<int>(f.factors.size()); ++i) {
     const Factor& x = f.factors[i];
-    if (is_second[i] || x.size <= 1 || x.cls == FactorClass::N) continue;
+    if (of[i] != i || x.size <= 1 || x.cls == FactorClass::N) continue;
     if ((x.absolute || x.cls == FactorClass::M || x.combine == Combine::custom) && !e.op->localize) continue;
-    Slot s{.factors = {i}, .size = x.size};
-    if (partner[i] >= 0) {
-      s.factors.push_back(partner[i]);
-      s.size = std::gcd(s.size, f.factors[partner[i]].size);
+    Slot s{.factors = {}, .size = x.size};
+    for (int j = i; j < static_cast<int>(f.factors.size()); ++j) {
+      if (of[j] != i) continue;
+      s.factors.push_back(j);
+      s.size = std::gcd(s.size, f.factors[j].size);
     }
     slots.push_back(std::move(s));
   }

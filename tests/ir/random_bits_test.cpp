@@ -90,6 +90,38 @@ TEST_CASE("random_bits refuses keys and dtypes of the wrong type, and says so") 
   CHECK(error(Type(u32, {2}), {.shape = {3}, .dtype = f32}) == "dtype must be an unsigned integer, not f32");
   CHECK(error(Type(u32, {4, 2}), {.shape = {3}, .key_batch = {0}, .result_batch = {0}}) ==
         "key dim 0 (4) and result dim 0 (3) must match");
+  CHECK(error(Type(u32, {2}), {.shape = {3, 5}, .whole = {6, 4}}) ==
+        "dims [0, 1] of the shape [3, 5] are no part of an array of [6, 4]");
+  CHECK(error(Type(u32, {2}), {.shape = {3}, .whole = {6, 4}}) ==
+        "dims [0] of the shape [3] are no part of an array of [6, 4]");
+  const auto counter_error = [](const std::vector<Type>& operands, ops::RandomBits attrs) {
+    Builder b;
+    Values values;
+    for (const Type t : operands) values.push_back(b.param(t));
+    const auto r = b.try_emit(&ops::random_bits, values, std::make_shared<const ops::RandomBits>(std::move(attrs)));
+    return std::string(r.status().message());
+  };
+  const Type key(u32, {2}), counter(u64, {});
+  CHECK(counter_error({key, Type(u32, {})}, {.shape = {3}}) == "the counter must be u64, not u32[]");
+  CHECK(counter_error({key, Type(u64, {2})}, {.shape = {3}}) ==
+        "the counter must be u64[], one for each key, not u64[2]");
+  CHECK(counter_error({key, counter, counter}, {.shape = {3}}) == "takes a key and perhaps a counter, not 3 operands");
+}
+
+TEST_CASE("a part of an array has the bits of its positions in the whole") {
+  const Literal key = keys({2}, {key_of(7)});
+  const Bits all = bits_of(key, {.shape = {4, 6}, .dtype = u32});
+  Builder b;
+  const Value y = b.emit(ops::random_bits, {b.param(key.type()), b.param(Type(u64, {}))},
+                         ops::RandomBits{.shape = {2, 3}, .dtype = u32, .whole = {4, 6}});
+  Literal first(Type(u64, {}));
+  first.set_bits(0, 2 * 6 + 3);
+  const Literal in[] = {key, first};
+  std::vector<Literal> out = {Literal(y.type())};
+  ops::random_bits.eval(*y.eqn(), in, out);
+  for (std::int64_t i = 0; i < 2; ++i)
+    for (std::int64_t j = 0; j < 3; ++j)
+      CHECK(out[0].bits(3 * i + j) == all[static_cast<std::size_t>((2 + i) * 6 + 3 + j)]);
 }
 
 }  // namespace

@@ -19,6 +19,7 @@
 #include "passes/sharding/collectives.h"
 #include "passes/sharding/partition.h"
 #include "passes/sharding/propagate.h"
+#include "passes/sharding/shifts.h"
 #include "passes/simplify.h"
 #include "passes/transforms.h"
 
@@ -60,6 +61,7 @@ constexpr Pass kStages[] = {
     // Layouts are settled on the program as the user wrote it, because an op's own rule splits better than what it
     // stands for. A program that is on no mesh passes through.
 
+    {"shifts", "what is cut off and put on again becomes moves of arrays that a mesh divides", shifts},
     {"propagate", "where every value lies on the mesh, from where parameters and constraints do", propagate},
     {"partition", "the program of one device: values become its parts of them, and collectives appear",
      [](const FunctionRef& f) { return f->mesh() ? partition(f) : f; }, Takes::equations, true},

@@ -120,6 +120,35 @@ std::string batch(Op op) {
   return how;
 }
 
+// Devices.
+
+/// What a factor of size > 1 takes to be split, by its class.
+std::string share(Op op, const ir::Factor& f) {
+  if (f.cls == ir::FactorClass::N || (!op->localize && (f.absolute || f.cls == ir::FactorClass::M))) return "whole";
+  if (f.cls == ir::FactorClass::M) return "moved";
+  if (f.combine == ir::Combine::custom) return "merged";
+  return (f.absolute ? "placed" : "parts") + std::string(f.cls == ir::FactorClass::R ? ", reduced" : "");
+}
+
+std::string split(Op op) {
+  if (op->no_jvp == Absent::by_region || op->no_jvp == Absent::plan_only) return hole(op->no_jvp);
+  if (op->axes) return "*device*";
+  if (!op->factors) return "*whole*";
+  Words words;
+  for (std::string_view text : samples_of(op)) {
+    const auto sample = ir::parse_sample(text);
+    const ir::Eqn& e = *sample->function->results()[0].eqn();
+    for (const ir::Factor& f : op->factors(e)->factors)
+      if (f.size > 1) add(words, share(op, f));
+  }
+  constexpr std::string_view kOrder[] = {"parts",  "parts, reduced", "placed", "placed, reduced",
+                                         "merged", "moved",          "whole"};
+  std::sort(words.begin(), words.end(), [&](const std::string& a, const std::string& b) {
+    return std::find(std::begin(kOrder), std::end(kOrder), a) < std::find(std::begin(kOrder), std::end(kOrder), b);
+  });
+  return fmt::format("{}", fmt::join(words, "; "));
+}
+
 // Code.
 
 constexpr const char* kLowerings[] = {
@@ -190,6 +219,9 @@ build/sheaf ops > docs/ops.md
 * **transpose**: *rule* is a function of the sheet.
 * **batch**: *derived* from the factors of the shape rule, which fit any position of the batch dim; *rule* is a
   function of the sheet; *axis*: how it becomes array work when its named axis is vectorised.
+* **split**: how the devices of a mesh can share the dims of its samples. *parts*: each runs the op on its part;
+  *placed*: and knows where in the whole that lies; *reduced*: what they compute is combined; *merged*: by a rule of the
+  sheet; *moved*: neighbours send what a part lacks; *whole*: not at all.
 * **lowering**: what code generation sees; *ops*: the op is written out in other ops when all transforms are done.
 * **CPU**: templates of the kernels that its samples become, by themselves. *host*: a step that the host runs, a loop,
   a branch, or a call of LAPACK.
@@ -208,6 +240,7 @@ Holes, in italics, and why:
 | *gone* | never reaches code generation: written out where it stands, or gone with the `vmap` that named its axis |
 | *contract* | products have kernels of their own on a GPU, which do not exist yet |
 | *host* | runs on the host in every case |
+| *device* | is part of the program of one device |
 
 )";
 
@@ -215,11 +248,12 @@ Holes, in italics, and why:
 
 std::string ops_table() {
   std::string text = kHead;
-  text += "| op | dtypes | jvp | transpose | batch | lowering | CPU | CUDA |\n|---|---|---|---|---|---|---|---|\n";
+  text +=
+      "| op | dtypes | jvp | transpose | batch | split | lowering | CPU | CUDA |\n|---|---|---|---|---|---|---|---|---|\n";
   for (Op op : ir::all_ops()) {
     const auto [cpu, cuda] = code(op);
-    text += fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} |\n", op->name, dtypes(op), jvp(op), transpose(op),
-                        batch(op), lowering(op), cpu, cuda);
+    text += fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} | {} |\n", op->name, dtypes(op), jvp(op),
+                        transpose(op), batch(op), split(op), lowering(op), cpu, cuda);
   }
   return text;
 }

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <set>
 
 #include "ir/op.h"
 #include "ir/ops/attrs.h"
@@ -28,25 +27,19 @@ bool has_axes(const Factors& f) {
   return std::any_of(f.factors.begin(), f.factors.end(), [](const Factor& x) { return x.size > 1; });
 }
 
-// A window that slides, a part that is cut out or padded: its dim of operand 0 and that of result 0 are factors of
-// their own, as their sizes differ, but lie alike as far as both divide.
-Factors with_moves_joined(Factors f) {
-  if (f.in.empty() || f.out.empty()) return f;
-  const auto moved = [&](const TensorFactors& dims, const TensorFactors& other) {
-    std::set<int> found;
-    for (const FactorList& list : dims)
-      if (list.size() == 1 && f.factors[list[0]].cls == FactorClass::M &&
-          std::find(other.begin(), other.end(), list) == other.end())
-        found.insert(list[0]);
-    return std::vector<int>(found.begin(), found.end());
-  };
-  const std::vector<int> from = moved(f.in[0], f.out[0]), to = moved(f.out[0], f.in[0]);
-  if (from.size() != to.size()) return f;
-  for (std::size_t i = 0; i < from.size(); ++i) {
-    f.factors[from[i]].size = std::gcd(f.factors[from[i]].size, f.factors[to[i]].size);
-    for (TensorFactors& dims : f.out)
-      for (FactorList& list : dims) std::replace(list.begin(), list.end(), to[i], from[i]);
+// Neighbours are factors of their own, as their sizes differ, but lie alike as far as all of them divide.
+Factors with_neighbours_joined(Factors f) {
+  std::vector<int> joined(f.factors.size());
+  std::iota(joined.begin(), joined.end(), 0);
+  for (const auto& [x, y] : f.neighbours) {
+    const int first = std::min(joined[x], joined[y]), other = std::max(joined[x], joined[y]);
+    f.factors[first].size = std::gcd(f.factors[first].size, f.factors[other].size);
+    std::replace(joined.begin(), joined.end(), other, first);
   }
+  for (std::vector<TensorFactors>* tensors : {&f.in, &f.out})
+    for (TensorFactors& dims : *tensors)
+      for (FactorList& list : dims)
+        for (int& factor : list) factor = joined[factor];
   return f;
 }
 
@@ -159,7 +152,7 @@ class FlowBuilder {
     for (const Value v : e.outs()) tensors.push_back({scope.sites[v]});
     absl::StatusOr<Factors> factors = e.op->factors(e);
     SHEAF_CHECK(factors.ok(), std::string(e.op->name) + ": " + std::string(factors.status().message()));
-    add_rule(e, with_moves_joined(*std::move(factors)), std::move(tensors));
+    add_rule(e, with_neighbours_joined(*std::move(factors)), std::move(tensors));
   }
 
   // Sites that lie alike; the first `operands` are where the values come from.

@@ -138,7 +138,8 @@ std::string split(Op op) {
   for (std::string_view text : samples_of(op)) {
     const auto sample = ir::parse_sample(text);
     const ir::Eqn& e = *sample->function->results()[0].eqn();
-    for (const ir::Factor& f : op->factors(e)->factors)
+    const ir::Factors factors = *op->factors(e);
+    for (const ir::Factor& f : factors.factors)
       if (f.size > 1) add(words, share(op, f));
   }
   constexpr std::string_view kOrder[] = {"parts",  "parts, reduced", "placed", "placed, reduced",

@@ -1,7 +1,10 @@
-// Collectives as equations, and the named axes they may go over.
+// Collectives as equations. One over the axes of a mesh is one equation, and so is one over an axis of a vmap; where
+// axes of both kinds go together, it is taken apart into those, or, where that cannot be, goes through all values.
 #include "sheaf/collectives.h"
 
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "ir/ops/attrs.h"
 #include "ir/ops/rules.h"
@@ -13,112 +16,236 @@
 namespace sheaf {
 namespace {
 
-struct NamedAxis {
-  std::string name;
-  std::int64_t size;
-};
-
-std::vector<NamedAxis>& axes() {
-  thread_local std::vector<NamedAxis> open;
-  return open;
-}
-
+// One equation over axes of one kind; the operand differs along those of a mesh.
 template <class A>
-Array collective(std::string_view who, const ir::OpDef& op, Operand x, A attrs) {
+Array collective(std::string_view who, const ir::OpDef& op, Operand x, const AxesInScope& axes, A attrs) {
   const Loc loc = UserLine::or_own(x.loc());
-  return apply1(who, RuleKey().add(attrs.axes[0]), {x}, loc,
-                [&](ir::Builder& b, const ir::Values& v) -> ir::Values { return {emit1(b, op, {v[0]}, attrs)}; });
+  check_all_meet(axes, who, loc);
+  attrs.axes = axes.names();
+  return apply1(who, RuleKey().add(attrs.axes[0]), {x}, loc, [&](ir::Builder& b, const ir::Values& v) -> ir::Values {
+    return {emit1(b, op, {ir::varied(v[0], axes.manual())}, attrs)};
+  });
 }
 
-Array reduced(std::string_view who, Operand x, const std::string& axis, ir::ReduceKind kind) {
+bool is_one_equation(const AxesInScope& axes) { return axes.axes.size() == 1 || axes.all_manual(); }
+
+AxesInScope only(const NamedAxis& axis) { return {.axes = {axis}, .size = axis.size}; }
+
+// The axes by kind: of vmaps first, each alone, then those of a mesh.
+std::vector<AxesInScope> by_kind(const AxesInScope& axes) {
+  std::vector<AxesInScope> groups;
+  AxesInScope manual;
+  for (const NamedAxis& a : axes.axes) {
+    if (a.kind != NamedAxis::Kind::manual) {
+      groups.push_back(only(a));
+      continue;
+    }
+    manual.axes.push_back(a);
+    manual.size *= a.size;
+  }
+  if (!manual.axes.empty()) groups.push_back(std::move(manual));
+  return groups;
+}
+
+std::string axes_text(const AxisNames& axes) {
+  std::string text;
+  for (const std::string& name : axes.names) text += fmt::format("{}\"{}\"", text.empty() ? "" : ", ", name);
+  return (axes.names.size() == 1 ? "axis " : "axes ") + text;
+}
+
+Array reduced(std::string_view who, Operand x, const AxisNames& names, ir::ReduceKind kind) {
   const Loc loc = UserLine::or_own(x.loc());
-  if (size_of_axis(axis, who, loc) == 0 && kind != ir::ReduceKind::sum)
+  const AxesInScope axes = axes_in_scope(names, who, loc);
+  if (axes.size == 0 && kind != ir::ReduceKind::sum)
     throw ShapeError(
-        loc, fmt::format("{}: axis \"{}\" has no examples, of which none is the largest or smallest", who, axis));
-  return collective(who, ir::ops::all_reduce, x, ir::ops::AllReduce{.axes = {axis}, .kind = kind});
+        loc, fmt::format("{}: {} has no examples, of which none is the largest or smallest", who, axes_text(names)));
+  Array y = to_array(x);
+  for (const AxesInScope& group : by_kind(axes))
+    y = collective(who, ir::ops::all_reduce, Operand(y, loc), group, ir::ops::AllReduce{.kind = kind});
+  return y;
+}
+
+int checked_dim(std::string_view who, int dim, int rank, Loc loc) {
+  if (dim < -rank || dim >= rank)
+    throw ShapeError(loc, fmt::format("{}: dim {} is out of range for a result of rank {}", who, dim, rank));
+  return dim < 0 ? dim + rank : dim;
+}
+
+// Dims `dim` and the next as one.
+Array merged(const Array& x, int dim) {
+  Shape dims = x.shape();
+  dims[dim] *= dims[dim + 1];
+  dims.erase(dims.begin() + dim + 1);
+  return reshape(x, dims);
+}
+
+Array gathered(std::string_view who, Operand x, const AxisNames& names, const AllGather& options) {
+  const Loc loc = UserLine::or_own(x.loc());
+  const UserLine line(loc);
+  const AxesInScope axes = axes_in_scope(names, who, loc);
+  const int dim = checked_dim(who, options.dim, x.rank() + !options.tiled, loc);
+  ir::ops::AllGather attrs{.dim = dim, .tiled = options.tiled, .invariant = options.invariant};
+  if (is_one_equation(axes)) {
+    attrs.size = axes.size;
+    return collective(who, ir::ops::all_gather, x, axes, attrs);
+  }
+  // The minor axis first: each further one is major to what there is.
+  Array y = to_array(x);
+  for (std::size_t i = axes.axes.size(); i-- > 0;) {
+    attrs.size = axes.axes[i].size;
+    y = collective(who, ir::ops::all_gather, y, only(axes.axes[i]), attrs);
+    if (!options.tiled && i + 1 < axes.axes.size()) y = merged(y, dim);
+  }
+  return y;
+}
+
+void check_divides(std::string_view who, const Array& x, int dim, const AxisNames& names, std::int64_t size,
+                   bool is_tiled, Loc loc) {
+  const std::int64_t extent = x.shape()[dim];
+  if (is_tiled ? size > 0 && extent % size == 0 : extent == size) return;
+  const Named named{"operand", &x};
+  throw ShapeError(
+      loc, fmt::format("{}: dim {} must {} the size of {}, {}{}", who, dim, is_tiled ? "be a multiple of" : "have",
+                       axes_text(names), size, describe({&named, 1})));
+}
+
+// What the one at `sources[i]` holds, at i; zeros where that is -1.
+Array picked(Operand x, const AxisNames& names, const std::vector<std::int64_t>& sources, Loc loc) {
+  const UserLine line(loc);
+  const Array table =
+      apply1("ppermute", RuleKey().add(std::span(sources)), {}, loc, [&](ir::Builder& b, const ir::Values&) {
+        ir::Literal literal(ir::Type(i32, {std::ssize(sources)}));
+        for (std::int64_t i = 0; i < std::ssize(sources); ++i) literal.set_int(i, sources[i]);
+        return ir::Values{b.constant(literal)};
+      });
+  const Array source = take(table, axis_index(names, loc));
+  const Array all = gathered("ppermute", x, names, {});
+  return where(source >= 0, take(all, maximum(source, 0)), zeros_like(x));
+}
+
+// Row i of `split` of what everyone holds, i being the own position, side by side along `concat`.
+Array exchanged(Operand x, const AxisNames& names, const AllToAll& options, std::int64_t size, Loc loc) {
+  const UserLine line(loc);
+  Array all = gathered("all_to_all", x, names, {});  // [from, ..]
+  const int split = options.split + 1;
+  if (options.tiled) {
+    Shape dims = all.shape();
+    dims.insert(dims.begin() + split, size);
+    dims[split + 1] /= size;
+    all = reshape(all, dims);
+  }
+  const Array own = take(all, axis_index(names, loc), split);  // [from, ..]
+  const Array placed = moveaxis(own, 0, options.concat);
+  return options.tiled ? merged(placed, options.concat) : placed;
 }
 
 }  // namespace
 
-AxisScope::AxisScope(std::string name, std::int64_t size) : is_open_(!name.empty()) {
-  if (is_open_) axes().push_back({std::move(name), size});
-}
-AxisScope::~AxisScope() {
-  if (is_open_) axes().pop_back();
-}
+Array psum(Operand x, const AxisNames& axes) { return reduced("psum", x, axes, ir::ReduceKind::sum); }
+Array pmax(Operand x, const AxisNames& axes) { return reduced("pmax", x, axes, ir::ReduceKind::max); }
+Array pmin(Operand x, const AxisNames& axes) { return reduced("pmin", x, axes, ir::ReduceKind::min); }
 
-std::int64_t size_of_axis(const std::string& axis, std::string_view who, Loc loc) {
-  std::string known;
-  for (std::size_t i = axes().size(); i-- > 0;) {
-    if (axes()[i].name == axis) return axes()[i].size;
-    known += fmt::format("{}\"{}\"", known.empty() ? "" : ", ", axes()[i].name);
-  }
-  throw TypeError(loc, fmt::format("{}: no enclosing vmap has an axis \"{}\"; {}", who, axis,
-                                   known.empty() ? "give one .axis_name" : "there is " + known));
-}
-
-Array psum(Operand x, const std::string& axis) { return reduced("psum", x, axis, ir::ReduceKind::sum); }
-Array pmax(Operand x, const std::string& axis) { return reduced("pmax", x, axis, ir::ReduceKind::max); }
-Array pmin(Operand x, const std::string& axis) { return reduced("pmin", x, axis, ir::ReduceKind::min); }
-
-Array pmean(Operand x, const std::string& axis) {
+Array pmean(Operand x, const AxisNames& axes) {
   const Loc loc = UserLine::or_own(x.loc());
-  const std::int64_t size = size_of_axis(axis, "pmean", loc);
+  const std::int64_t size = axes_in_scope(axes, "pmean", loc).size;
   const UserLine line(loc);
-  return psum(x, axis) / static_cast<double>(size);
+  return psum(x, axes) / static_cast<double>(size);
 }
 
-Array all_gather(Operand x, const std::string& axis, int dim) {
-  const Loc loc = UserLine::or_own(x.loc());
-  const std::int64_t size = size_of_axis(axis, "all_gather", loc);
-  const int rank = x.rank() + 1;
-  if (dim < -rank || dim >= rank)
-    throw ShapeError(loc, fmt::format("all_gather: dim {} is out of range for a result of rank {}", dim, rank));
-  return collective("all_gather", ir::ops::all_gather, x,
-                    ir::ops::AllGather{.axes = {axis}, .size = size, .dim = dim < 0 ? dim + rank : dim});
+Array all_gather(Operand x, const AxisNames& axes, int dim) { return gathered("all_gather", x, axes, {.dim = dim}); }
+Array all_gather(Operand x, const AxisNames& axes, const AllGather& options) {
+  return gathered("all_gather", x, axes, options);
+}
+Started all_gather_start(Operand x, const AxisNames& axes, const AllGather& options) {
+  return Started(gathered("all_gather_start", x, axes, options));
 }
 
-Array ppermute(Operand x, const std::string& axis, const std::vector<std::pair<std::int64_t, std::int64_t>>& pairs) {
+Array psum_scatter(Operand x, const AxisNames& names, const PsumScatter& options) {
   const Loc loc = UserLine::or_own(x.loc());
-  const std::int64_t size = size_of_axis(axis, "ppermute", loc);
-  ir::ops::Ppermute attrs{.axes = {axis}};
+  const UserLine line(loc);
+  const AxesInScope axes = axes_in_scope(names, "psum_scatter", loc);
+  const int dim = checked_axis("psum_scatter", x, options.dim, loc);
+  Array y = to_array(x);
+  check_divides("psum_scatter", y, dim, names, axes.size, options.tiled, loc);
+  ir::ops::ReduceScatter attrs{.size = axes.size, .dim = dim, .tiled = options.tiled};
+  if (is_one_equation(axes)) return collective("psum_scatter", ir::ops::reduce_scatter, x, axes, attrs);
+  // The major axis first: what is left of it holds the blocks of the others.
+  attrs.tiled = true;
+  for (const NamedAxis& axis : axes.axes) {
+    attrs.size = axis.size;
+    y = collective("psum_scatter", ir::ops::reduce_scatter, y, only(axis), attrs);
+  }
+  return options.tiled ? y : squeeze(y, {dim});
+}
+
+Array ppermute(Operand x, const AxisNames& names, const std::vector<std::pair<std::int64_t, std::int64_t>>& pairs) {
+  const Loc loc = UserLine::or_own(x.loc());
+  const AxesInScope axes = axes_in_scope(names, "ppermute", loc);
+  ir::ops::Ppermute attrs;
+  std::vector<std::int64_t> sources(axes.size, -1);
   for (const auto& [from, to] : pairs) {
-    if (from < 0 || from >= size || to < 0 || to >= size)
-      throw ShapeError(loc, fmt::format("ppermute: the pair ({}, {}) is out of range for axis \"{}\" of size {}", from,
-                                        to, axis, size));
-    if (std::find(attrs.targets.begin(), attrs.targets.end(), to) != attrs.targets.end())
-      throw ShapeError(loc, fmt::format("ppermute: example {} gets two values", to));
+    if (from < 0 || from >= axes.size || to < 0 || to >= axes.size)
+      throw ShapeError(loc, fmt::format("ppermute: the pair ({}, {}) is out of range for {} of size {}", from, to,
+                                        axes_text(names), axes.size));
+    if (sources[to] >= 0) throw ShapeError(loc, fmt::format("ppermute: example {} gets two values", to));
+    sources[to] = from;
     attrs.sources.push_back(from);
     attrs.targets.push_back(to);
   }
-  return collective("ppermute", ir::ops::ppermute, x, std::move(attrs));
+  if (!is_one_equation(axes)) return picked(x, names, sources, loc);
+  return collective("ppermute", ir::ops::ppermute, x, axes, std::move(attrs));
 }
 
-Array all_to_all(Operand x, const std::string& axis, int split, int concat) {
+Array all_to_all(Operand x, const AxisNames& axes, int split, int concat) {
+  return all_to_all(x, axes, {.split = split, .concat = concat});
+}
+Array all_to_all(Operand x, const AxisNames& names, const AllToAll& options) {
   const Loc loc = UserLine::or_own(x.loc());
-  const std::int64_t size = size_of_axis(axis, "all_to_all", loc);
-  split = checked_axis("all_to_all", x, split, loc);
-  concat = checked_axis("all_to_all", x, concat, loc);
-  const Array array = to_array(x);
-  if (array.shape()[split] != size) {
-    const Named named{"operand", &array};
-    throw ShapeError(loc, fmt::format("all_to_all: dim {} must have the size of axis \"{}\", {}{}", split, axis, size,
-                                      describe({&named, 1})));
-  }
-  return collective("all_to_all", ir::ops::all_to_all, x,
-                    ir::ops::AllToAll{.axes = {axis}, .size = size, .split = split, .concat = concat});
+  const AxesInScope axes = axes_in_scope(names, "all_to_all", loc);
+  const int split = checked_axis("all_to_all", x, options.split, loc);
+  const int concat = checked_axis("all_to_all", x, options.concat, loc);
+  check_divides("all_to_all", to_array(x), split, names, axes.size, options.tiled, loc);
+  if (!is_one_equation(axes)) return exchanged(x, names, {split, concat, options.tiled}, axes.size, loc);
+  return collective("all_to_all", ir::ops::all_to_all, x, axes,
+                    ir::ops::AllToAll{.size = axes.size, .split = split, .concat = concat, .tiled = options.tiled});
 }
 
-Array axis_index(const std::string& axis, Loc own) {
+Array axis_index(const AxisNames& names, Loc own) {
   const Loc loc = UserLine::or_own(own);
-  size_of_axis(axis, "axis_index", loc);
-  return apply1("axis_index", RuleKey().add(axis), {}, loc, [&](ir::Builder& b, const ir::Values&) -> ir::Values {
-    return {emit1(b, ir::ops::axis_index, {}, ir::ops::AxisIndex{.axes = {axis}})};
-  });
+  const UserLine line(loc);
+  const AxesInScope axes = axes_in_scope(names, "axis_index", loc);
+  const auto index = [&](const AxesInScope& of) {
+    const ir::ops::AxisIndex attrs{.axes = of.names(), .manual = of.all_manual()};
+    return apply1("axis_index", RuleKey().add(attrs.axes[0]), {}, loc, [&](ir::Builder& b, const ir::Values&) {
+      return ir::Values{emit1(b, ir::ops::axis_index, {}, attrs)};
+    });
+  };
+  if (is_one_equation(axes)) return index(axes);
+  Array all = index(only(axes.axes[0]));
+  for (std::size_t i = 1; i < axes.axes.size(); ++i) all = all * axes.axes[i].size + index(only(axes.axes[i]));
+  return all;
 }
 
-std::int64_t axis_size(const std::string& axis, Loc own) {
-  return size_of_axis(axis, "axis_size", UserLine::or_own(own));
+std::int64_t axis_size(const AxisNames& axes, Loc own) {
+  return axes_in_scope(axes, "axis_size", UserLine::or_own(own)).size;
+}
+
+Array pvary(Operand x, const AxisNames& axes) {
+  const Loc loc = UserLine::or_own(x.loc());
+  const ir::Axes manual = axes_in_scope(axes, "pvary", loc).manual();
+  return apply1("pvary", RuleKey(), {x}, loc,
+                [&](ir::Builder&, const ir::Values& v) { return ir::Values{ir::varied(v[0], manual)}; });
+}
+
+std::vector<Array> detail::gathered_rows(const Operand& x, const AxisNames& axes) {
+  const Loc loc = UserLine::or_own(x.loc());
+  const UserLine line(loc);
+  if (axes_in_scope(axes, "preduce", loc).size == 0)
+    throw ShapeError(loc, fmt::format("preduce: {} has no examples to combine", axes_text(axes)));
+  const Array all = gathered("preduce", x, axes, {.invariant = true});
+  std::vector<Array> rows;
+  for (std::int64_t i = 0; i < all.shape()[0]; ++i) rows.push_back(all[i]);
+  return rows;
 }
 
 }  // namespace sheaf

@@ -8,6 +8,7 @@
 #include "ir/ops/attrs.h"
 #include "ir/ops/rules.h"
 #include "passes/emit.h"
+#include "trace/axes.h"
 #include "trace/promotion.h"
 #include "trace/recorder.h"
 #include "trace/region_op.h"
@@ -45,7 +46,8 @@ std::string carry_fix(const LeafType& in, const LeafType& out) {
   return fmt::format("start from {} or return {}", text(out), text(in));
 }
 
-// The types the carry has at every step: C++ numbers it starts from take the dtype that the body returns.
+// The types the carry has at every step: C++ numbers it starts from take the dtype that the body returns, and what
+// comes to differ along manual axes does so from the start.
 Traced trace_body(const Loop& loop, const FlatCall& body, const std::string& statics, std::vector<LeafType>& carry,
                   const std::vector<LeafType>& rows, bool is_pair) {
   for (;;) {
@@ -61,7 +63,8 @@ Traced trace_body(const Loop& loop, const FlatCall& body, const std::string& sta
     std::vector<LeafType> next = carry;
     for (std::size_t i = 0; i < carry.size(); ++i) {
       const std::optional<LeafType> both = meet(carry[i], t.results[i]);
-      if (both && (carry[i].is_weak || both->type == carry[i].type)) next[i] = carry[i].is_weak ? *both : carry[i];
+      const LeafType kept = both ? varied(carry[i], both->type.varying()) : carry[i];
+      if (both && (carry[i].is_weak || both->type == kept.type)) next[i] = carry[i].is_weak ? *both : kept;
       else
         wrong += fmt::format("\n  {} enters as {}, leaves as {}: {}", leaf_name(leaving[i], "it"), text(carry[i]),
                              text(t.results[i]), carry_fix(carry[i], t.results[i]));
@@ -80,6 +83,32 @@ ir::FunctionRef with_a_result(const ir::FunctionRef& f) {
   ir::Builder b(f->name());
   passes::inline_into(b, *f, passes::clone_params(b, *f, passes::Mask(f->params().size(), true)));
   return b.finish({b.constant(i32, 0)});
+}
+
+// What a loop reads only as differing along manual axes is cast once, before it: then its cotangents are added up over
+// the steps on each device, and once over the devices.
+ir::FunctionRef cast_outside(const ir::FunctionRef& f, std::size_t consts, std::size_t carry) {
+  if (manual_axes().empty()) return f;
+  ir::ValueTable<const ir::Eqn*> cast(*f);
+  ir::ValueTable<char> stays(*f, 0);
+  for (const ir::Eqn* e : f->eqns())
+    for (const ir::Value v : e->operands) {
+      stays[v] = stays[v] || e->op != &ir::ops::pvary || (cast[v] && cast[v] != e);
+      cast[v] = e;
+    }
+  for (const ir::Value r : f->results()) stays[r] = true;
+  ir::Builder b(f->name());
+  ir::Values params;
+  for (std::size_t i = 0; i < f->params().size(); ++i) {
+    const ir::Value p = f->params()[i];
+    const bool is_carry = i >= consts && i < consts + carry;
+    const bool moves = cast[p] && !stays[p] && !is_carry;
+    params.push_back(b.param(moves ? cast[p]->out().type() : p.type(), p.name()));
+  }
+  return b.finish(passes::emit_each(b, *f, params, [](ir::Builder& to, const ir::Eqn& e, ir::Values operands) {
+    if (e.op == &ir::ops::pvary && operands[0].type() == e.out().type()) return operands;
+    return to.clone(e, std::move(operands));
+  }));
 }
 
 // ---- scan ----
@@ -146,6 +175,7 @@ std::vector<Array> scan(const char* who, const FlatCall& body, const std::string
   Traced t = trace_body({who, loc, {"carry", "x"}}, body, carry_statics, carry, rows, true);
   const Traced* const regions[] = {&t};
   const Captures captures(regions);
+  const ir::FunctionRef region = cast_outside(with_a_result(captures.first(t)), captures.arrays().size(), carry.size());
   const ir::ops::Scan attrs{.consts = static_cast<int>(captures.arrays().size()),
                             .carry = static_cast<int>(carries),
                             .length = length,
@@ -154,8 +184,8 @@ std::vector<Array> scan(const char* who, const FlatCall& body, const std::string
   result = t.structure;
   return apply_program(who, captures.arrays() + leaves_of(body), captures.types() + types_of(carry) + types_of(xs),
                        weak_of(t.results), loc, [&](ir::Builder& b, const ir::Values& in) {
-                         ir::Values out = b.emit_all(&ir::ops::scan, in, std::make_shared<const ir::ops::Scan>(attrs),
-                                                     {with_a_result(captures.first(t))});
+                         ir::Values out =
+                             b.emit_all(&ir::ops::scan, in, std::make_shared<const ir::ops::Scan>(attrs), {region});
                          out.resize(t.results.size());
                          return out;
                        });
@@ -163,21 +193,44 @@ std::vector<Array> scan(const char* who, const FlatCall& body, const std::string
 
 // ---- while ----
 
+namespace {
+
+void check_condition(const Traced& test, Loc loc) {
+  const ir::Type held = test.results[0].type;
+  if (held.dtype() != bool_ || held.rank() != 0)
+    throw TypeError(loc,
+                    fmt::format("while_loop: the condition must return a bool scalar, not {}{}", ir::to_string(held),
+                                is_bool(held.dtype()) ? "; reduce it with any() or all()" : ""));
+}
+
+// Body and condition. Where devices go on for different numbers of steps, all that the loop computes differs.
+std::pair<Traced, Traced> trace_while(const Loop& loop, const FlatCall& condition, const FlatCall& body,
+                                      const std::string& statics, std::vector<LeafType>& carry) {
+  for (ir::Axes decided;;) {
+    const ChoiceScope choice(decided, loop.who, loop.loc);
+    carry = varied(std::move(carry), decided);
+    Traced step = trace_body(loop, body, statics, carry, {}, false);
+    Traced test =
+        trace_call(condition, {.what = loop.who, .name = loop.who, .args = loop.names, .loc = loop.loc}, carry);
+    check_condition(test, loop.loc);
+    const ir::Axes decides = test.results[0].type.varying();
+    if (ir::without(decides, decided).empty()) return {std::move(step), std::move(test)};
+    decided = decides;
+  }
+}
+
+}  // namespace
+
 std::vector<Array> while_loop(const char* who, const FlatCall& condition, const FlatCall& body,
                               const std::string& carry_statics, const WhileOptions& options, Structure& result) {
   const Loc loc = UserLine::or_own(body.loc());
   if (options.max_trips && *options.max_trips < 0)
     throw TypeError(loc, fmt::format("while_loop: max_trips must not be negative, and is {}", *options.max_trips));
   std::vector<LeafType> carry = leaf_types(body);
-  Traced step = trace_body({who, loc, {"carry"}}, body, carry_statics, carry, {}, false);
-  const Traced test = trace_call(condition, {.what = who, .name = who, .args = {"carry"}, .loc = loc}, carry);
-  const ir::Type held = test.results[0].type;
-  if (held != ir::Type(bool_, {}))
-    throw TypeError(loc,
-                    fmt::format("while_loop: the condition must return a bool scalar, not {}{}", ir::to_string(held),
-                                is_bool(held.dtype()) ? "; reduce it with any() or all()" : ""));
+  const auto [step, test] = trace_while({who, loc, {"carry"}}, condition, body, carry_statics, carry);
   const Traced *const tests[] = {&test}, *const steps[] = {&step};
   const Captures of_test(tests), of_step(steps);
+  const ir::FunctionRef region = cast_outside(of_step.first(step), of_step.arrays().size(), carry.size());
   const ir::ops::While attrs{.cond_consts = static_cast<int>(of_test.arrays().size()),
                              .body_consts = static_cast<int>(of_step.arrays().size()),
                              .max_trips = options.max_trips.value_or(-1)};
@@ -186,7 +239,7 @@ std::vector<Array> while_loop(const char* who, const FlatCall& condition, const 
                        of_test.types() + of_step.types() + types_of(carry), weak_of(carry), loc,
                        [&](ir::Builder& b, const ir::Values& in) {
                          return b.emit_all(&ir::ops::while_, in, std::make_shared<const ir::ops::While>(attrs),
-                                           {of_test.first(test), of_step.first(step)});
+                                           {of_test.first(test), region});
                        });
 }
 
@@ -248,9 +301,9 @@ void check_branch_trees(bool is_cond, std::span<const Traced> traced, Loc loc) {
   }
 }
 
-// The types all branches return, C++ numbers following arrays.
-std::vector<LeafType> common_types(bool is_cond, std::span<const Traced> traced, Loc loc) {
-  std::vector<LeafType> common = traced[0].results;
+// The types all branches return, C++ numbers following arrays; they differ as the choice does.
+std::vector<LeafType> common_types(bool is_cond, std::span<const Traced> traced, const ir::Axes& decided, Loc loc) {
+  std::vector<LeafType> common = varied(traced[0].results, decided);
   std::string wrong;
   for (std::size_t j = 0; j < common.size(); ++j) {
     std::size_t from = 0;
@@ -274,13 +327,14 @@ std::vector<LeafType> common_types(bool is_cond, std::span<const Traced> traced,
 }
 
 std::vector<Traced> trace_branches(bool is_cond, std::span<const FlatCall* const> branches,
-                                   const std::vector<LeafType>& types, Loc loc) {
+                                   const std::vector<LeafType>& types, const ir::Axes& decided, Loc loc) {
   const char* who = is_cond ? "cond" : "switch_";
+  const ChoiceScope choice(decided, who, loc);
   const Tracing how{.what = who, .name = who, .loc = loc, .precise = has_precise_number(*branches[0])};
   std::vector<Traced> traced;
   for (const FlatCall* f : branches) traced.push_back(trace_call(*f, how, types));
   check_branch_trees(is_cond, traced, loc);
-  const std::vector<LeafType> common = common_types(is_cond, traced, loc);
+  const std::vector<LeafType> common = common_types(is_cond, traced, decided, loc);
   for (std::size_t k = 0; k < branches.size(); ++k)
     if (traced[k].results != common) traced[k] = trace_call(WithResultTypes(*branches[k], common), how, types);
   return traced;
@@ -301,8 +355,10 @@ std::vector<Array> branch(bool is_cond, const Operand& which, std::span<const Fl
                           Structure& result) {
   const Loc loc = UserLine::or_own(which.loc());
   check_which(is_cond, which, branches.size(), loc);
-  const std::vector<LeafType> types = leaf_types(*branches[0]);
-  const std::vector<Traced> traced = trace_branches(is_cond, branches, types, loc);
+  // Where devices choose different branches, all that goes in and comes out differs.
+  const ir::Axes decided = which.array() ? leaf_type(*which.array(), loc).type.varying() : ir::Axes{};
+  const std::vector<LeafType> types = varied(leaf_types(*branches[0]), decided);
+  const std::vector<Traced> traced = trace_branches(is_cond, branches, types, decided, loc);
   std::vector<const Traced*> regions;
   for (const Traced& t : traced) regions.push_back(&t);
   const Captures captures(regions);
@@ -313,7 +369,7 @@ std::vector<Array> branch(bool is_cond, const Operand& which, std::span<const Fl
   const Array index = which.array() ? *which.array()
                       : is_cond     ? Array(which.number().as_double() != 0, loc)
                                     : Array(which.number(), loc);
-  std::vector<ir::Type> inputs{ir::Type(index.dtype(), {})};
+  std::vector<ir::Type> inputs{ir::Type(index.dtype(), {}).with_varying(decided)};
   inputs = inputs + captures.types();
   for (std::size_t i = 0; i < types.size(); ++i)
     inputs.push_back(functions[0]->params()[captures.arrays().size() + i].type());

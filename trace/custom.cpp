@@ -6,6 +6,7 @@
 
 #include <optional>
 
+#include "ir/op.h"
 #include "ir/ops/attrs.h"
 #include "passes/emit.h"
 #include "trace/apply.h"
@@ -104,6 +105,12 @@ std::vector<std::string> argument_paths(const FlatCall& f) {
   return paths;
 }
 
+// As with ops without regions: a rule has one answer for all arguments.
+std::vector<LeafType> differing_together(std::vector<LeafType> types) {
+  const ir::Axes all = varying_of(types);
+  return varied(std::move(types), all);
+}
+
 Tracing tracing(const char* who, Loc loc) { return {.what = who, .name = who, .loc = loc}; }
 
 }  // namespace
@@ -152,7 +159,7 @@ ir::FunctionRef forward_rule_region(const Captures& captures, const Traced& both
 std::vector<Array> custom_jvp(const FlatCall& f, const FlatCall& rule, Structure& result) {
   constexpr const char* who = "custom_jvp";
   const Loc loc = UserLine::or_own(f.loc());
-  const std::vector<LeafType> types = leaf_types(f);
+  const std::vector<LeafType> types = differing_together(leaf_types(f));
   Traced value = trace_call(f, tracing(who, loc), types);
   const Traced both = trace_forward_rule(who, rule, types, value, loc);
 
@@ -172,7 +179,7 @@ std::vector<Array> custom_vjp(const FlatCall& f, const FlatCall* rule, const Fla
                               Structure& result) {
   const char* who = rule ? "custom_rule" : "custom_vjp";
   const Loc loc = UserLine::or_own(f.loc());
-  const std::vector<LeafType> types = leaf_types(f);
+  const std::vector<LeafType> types = differing_together(leaf_types(f));
   Traced value = trace_call(f, tracing(who, loc), types);
   const std::size_t outs = value.results.size();
   const Traced ahead = trace_call(WithResultTypes(forward, value.results), tracing(who, loc), types);
@@ -218,10 +225,18 @@ std::vector<Array> custom_linear_solve(const FlatCall& matvec, const FlatCall& s
   std::vector<std::pair<const FlatCall*, const char*>> calls{{&matvec, "matvec"}, {&solve, "solve"}};
   if (transpose_solve) calls.emplace_back(transpose_solve, "transpose_solve");
   std::vector<Traced> traced;
-  for (const auto& [call, part_name] : calls) {
-    Traced& t = traced.emplace_back(trace_call(WithResultTypes(*call, types), tracing(who, loc), types));
-    check_tree(who, part_name, paths, t.structure.paths, loc);
-    check_types(who, part_name, "result", paths, types, t.results, true, loc);
+  for (ir::Axes all = varying_of(types);;) {
+    types = varied(std::move(types), all);
+    traced.clear();
+    for (const auto& [call, part_name] : calls)
+      traced.push_back(trace_call(WithResultTypes(*call, types), tracing(who, loc), types));
+    const ir::Axes before = all;
+    for (const Traced& t : traced) all = ir::joined(std::move(all), varying_of(t.results));
+    if (all == before) break;
+  }
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    check_tree(who, calls[i].second, paths, traced[i].structure.paths, loc);
+    check_types(who, calls[i].second, "result", paths, types, traced[i].results, true, loc);
   }
   std::vector<const Traced*> regions;
   for (const Traced& t : traced) regions.push_back(&t);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "ir/op.h"
 #include "passes/transforms.h"
 #include "sheaf/ops.h"
 #include "trace/messages.h"
@@ -40,7 +41,9 @@ std::vector<Array> checked_tangents(std::string_view who, std::string_view noun,
     if (t.type.dims() != wanted[i].type.dims())
       throw ShapeError(loc, fmt::format("{}: the {} of {} must be {}, not {}", who, noun, places[i],
                                         ir::to_string(wanted[i].type), ir::to_string(t.type)));
-    if (t.type != wanted[i].type && !t.is_weak)
+    const bool is_as_wanted = t.type.with_varying(wanted[i].type.varying()) == wanted[i].type &&
+                              ir::without(t.type.varying(), wanted[i].type.varying()).empty();
+    if (!is_as_wanted && !t.is_weak)
       throw TypeError(loc, fmt::format("{}: the {} of {} must be {}, not {}", who, noun, places[i],
                                        ir::to_string(wanted[i].type), ir::to_string(t.type)));
     out.push_back(*given[i]);

@@ -5,6 +5,7 @@
 #include "ir/ops/rules.h"
 #include "passes/emit.h"
 #include "trace/apply.h"
+#include "trace/axes.h"
 #include "trace/execute.h"
 #include "trace/messages.h"
 
@@ -62,7 +63,8 @@ ir::Value Recorder::capture(const Array& x, const ArrayNode& node) {
   if (is_concrete) key = node.placement ? static_cast<const void*>(&node) : node.buffer.get();
   ir::Value& value = captures_[key];
   if (!value) {
-    value = builder_.param(is_concrete ? node.type : node.value.type());
+    const ir::Type type = is_concrete ? node.type : node.value.type();
+    value = builder_.param(type.with_varying(ir::joined(type.varying(), chosen_axes())));
     captured_.push_back(x);
   }
   return value;
@@ -101,19 +103,22 @@ UserLine::~UserLine() { user_line = before_; }
 Loc UserLine::or_own(Loc own) { return user_line ? user_line : own; }
 
 std::vector<Array> apply_function(const ir::FunctionRef& f, std::span<const Array> inputs, Loc loc,
-                                  const std::vector<bool>& weak) {
+                                  const std::vector<bool>& weak, const std::vector<bool>& donated) {
   std::vector<Array> out;
   Recorder* r = Recorder::current();
   if (!r) {
     std::vector<const Array*> pointers;
     for (const Array& x : inputs) pointers.push_back(&x);
-    const CompiledPtr program = compile(f, {}, loc);
-    run(*program, {f}, pointers, {}, weak, loc, out);
+    const CompiledPtr program = compile(f, donated, loc);
+    run(*program, {f}, pointers, donated, weak, loc, out);
     return out;
   }
   ir::Values args;
   r->builder().set_loc(loc);
-  for (std::size_t i = 0; i < inputs.size(); ++i) args.push_back(r->lift(inputs[i], loc, f->params()[i].dtype()));
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const ir::Type type = f->params()[i].type();
+    args.push_back(ir::varied(r->lift(inputs[i], loc, type.dtype()), type.varying()));
+  }
   const ir::Values results = passes::inline_into(r->builder(), *f, args);
   for (std::size_t j = 0; j < results.size(); ++j) out.push_back(r->wrap(results[j], !weak.empty() && weak[j], loc));
   r->builder().set_loc(loc);

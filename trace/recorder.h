@@ -69,8 +69,8 @@ class UserLine {
 };
 
 /// Runs `f` on arrays: written into the current trace, or executed at once. Results are weak where `weak` says so
-/// (empty: none).
+/// (empty: none). What is executed may give up the inputs with `donated`.
 std::vector<Array> apply_function(const ir::FunctionRef& f, std::span<const Array> inputs, Loc loc,
-                                  const std::vector<bool>& weak = {});
+                                  const std::vector<bool>& weak = {}, const std::vector<bool>& donated = {});
 
 }  // namespace sheaf

@@ -22,9 +22,7 @@ const void* capture_key(const ArrayNode& node) {
   return node.kind == ArrayNode::Kind::concrete ? static_cast<const void*>(node.buffer.get()) : node.value.node();
 }
 
-}  // namespace
-
-std::optional<LeafType> meet(const LeafType& a, const LeafType& b) {
+std::optional<LeafType> meet_on_one(const LeafType& a, const LeafType& b) {
   if (a.type.dims() != b.type.dims()) return {};
   if (a.type == b.type) return LeafType{a.type, a.is_weak && b.is_weak};
   if (!a.is_weak && !b.is_weak) return {};
@@ -34,14 +32,41 @@ std::optional<LeafType> meet(const LeafType& a, const LeafType& b) {
   return strong;
 }
 
+}  // namespace
+
+std::optional<LeafType> meet(const LeafType& a, const LeafType& b) {
+  if (a.type.varying() == b.type.varying()) return meet_on_one(a, b);
+  std::optional<LeafType> both =
+      meet_on_one({a.type.with_varying({}), a.is_weak}, {b.type.with_varying({}), b.is_weak});
+  if (both) both->type = both->type.with_varying(ir::joined(a.type.varying(), b.type.varying()));
+  return both;
+}
+
+LeafType varied(LeafType t, const ir::Axes& axes) {
+  t.type = t.type.with_varying(ir::joined(t.type.varying(), axes));
+  return t;
+}
+
+std::vector<LeafType> varied(std::vector<LeafType> types, const ir::Axes& axes) {
+  for (LeafType& t : types) t = varied(t, axes);
+  return types;
+}
+
+ir::Axes varying_of(std::span<const LeafType> types) {
+  ir::Axes all;
+  for (const LeafType& t : types) all = ir::joined(std::move(all), t.type.varying());
+  return all;
+}
+
 std::vector<Array> WithResultTypes::trace(std::span<const Array> leaves, detail::Structure& result) const {
   std::vector<Array> results = call_.trace(leaves, result);
   for (std::size_t i = 0; i < std::min(results.size(), wanted_.size()); ++i) {
     if (!results[i].has_value()) continue;
     const LeafType have = leaf_type(results[i], loc());
-    if (!have.is_weak || have == wanted_[i] || meet(have, wanted_[i]) != wanted_[i]) continue;
+    if (have == wanted_[i] || meet(have, wanted_[i]) != wanted_[i]) continue;
     Recorder& r = *Recorder::current();
-    const ir::Value v = r.lift(results[i], loc(), wanted_[i].type.dtype());
+    const ir::Type type = wanted_[i].type;
+    const ir::Value v = ir::varied(r.lift(results[i], loc(), type.dtype()), type.varying());
     results[i] = r.wrap(v, wanted_[i].is_weak, results[i].made_at());
   }
   return results;
@@ -71,13 +96,14 @@ ir::FunctionRef Captures::first(const Traced& region) const {
 
 std::vector<Array> apply_program(std::string name, std::span<const Array> inputs, std::span<const ir::Type> types,
                                  const std::vector<bool>& weak, Loc loc,
-                                 absl::FunctionRef<ir::Values(ir::Builder&, const ir::Values&)> program) {
+                                 absl::FunctionRef<ir::Values(ir::Builder&, const ir::Values&)> program,
+                                 const std::vector<bool>& donated) {
   ir::Builder b(std::move(name));
   ir::Values params;
   for (const ir::Type t : types) params.push_back(b.param(t));
   b.set_loc(loc);
   ir::Values results = program(b, params);
-  return apply_function(b.finish(std::move(results)), inputs, loc, weak);
+  return apply_function(b.finish(std::move(results)), inputs, loc, weak, donated);
 }
 
 bool has_precise_number(const detail::FlatCall& call) {
@@ -105,4 +131,4 @@ std::vector<bool> weak_of(std::span<const LeafType> types) {
   return weak;
 }
 
-}  // namespace sheaf
+}  // namespace

@@ -17,10 +17,16 @@
 namespace sheaf {
 
 /// The type of a value that is `a` on one path and `b` on the other: equal types, or a C++ number's that follows the
-/// other. Nothing where they do not meet.
+/// other; it differs along the manual axes that one of them does. Nothing where they do not meet.
 std::optional<LeafType> meet(const LeafType& a, const LeafType& b);
 
-/// A call whose results that are C++ numbers, or computed from such, take the dtypes wanted, where they meet.
+/// The type of the value that differs along these manual axes too.
+LeafType varied(LeafType t, const ir::Axes& axes);
+std::vector<LeafType> varied(std::vector<LeafType> types, const ir::Axes& axes);
+ir::Axes varying_of(std::span<const LeafType> types);
+
+/// A call whose results that are C++ numbers, or computed from such, take the dtypes wanted, and all of them the manual
+/// axes, where they meet.
 class WithResultTypes final : public detail::FlatCall {
  public:
   WithResultTypes(const detail::FlatCall& call, std::vector<LeafType> wanted)
@@ -49,10 +55,12 @@ class Captures {
   absl::flat_hash_map<const void*, std::size_t> position_;
 };
 
-/// A program of `inputs`, which it gets with the given types: written into the current trace, or run at once.
+/// A program of `inputs`, which it gets with the given types: written into the current trace, or run at once, giving
+/// up the inputs with `donated`.
 std::vector<Array> apply_program(std::string name, std::span<const Array> inputs, std::span<const ir::Type> types,
                                  const std::vector<bool>& weak, Loc loc,
-                                 absl::FunctionRef<ir::Values(ir::Builder&, const ir::Values&)> program);
+                                 absl::FunctionRef<ir::Values(ir::Builder&, const ir::Values&)> program,
+                                 const std::vector<bool>& donated = {});
 
 /// Whether a C++ number among the leaves would lose digits as f32.
 bool has_precise_number(const detail::FlatCall& call);

@@ -92,16 +92,17 @@ TEST_CASE("collectives differentiate, inside vmap and around it, in loops, calls
 TEST_CASE("an axis that no vmap has, and shapes that do not fit it, are named") {
   const int base = __LINE__;
   const auto alone = [] { psum(Array(1.0f), "i"); };
-  CHECK(message_of(alone, base) == "HERE+1: psum: no enclosing vmap has an axis \"i\"; give one .axis_name");
+  CHECK(message_of(alone, base) ==
+        "HERE+1: psum: no enclosing vmap or shard_map has an axis \"i\"; give vmap one with .axis_name");
   const VmapOptions i{.axis_name = "i"};
   const auto other_axis = [](Array v) { return psum(v, "j"); };
   CHECK(message_of([&] { vmap(other_axis, i)(arange(3, f32)); }, base) ==
-        "HERE+4: psum: no enclosing vmap has an axis \"j\"; there is \"i\"");
+        "HERE+5: psum: no enclosing vmap or shard_map has an axis \"j\"; there is \"i\"");
   const auto beyond = [](Array v) { return ppermute(v, "i", {{0, 3}}); };
   CHECK(message_of([&] { vmap(beyond, i)(arange(3, f32)); }, base) ==
-        "HERE+7: ppermute: the pair (0, 3) is out of range for axis \"i\" of size 3");
+        "HERE+8: ppermute: the pair (0, 3) is out of range for axis \"i\" of size 3");
   const auto crowded = [](Array v) { return ppermute(v, "i", {{0, 1}, {2, 1}}); };
-  CHECK(message_of([&] { vmap(crowded, i)(arange(3, f32)); }, base) == "HERE+10: ppermute: example 1 gets two values");
+  CHECK(message_of([&] { vmap(crowded, i)(arange(3, f32)); }, base) == "HERE+11: ppermute: example 1 gets two values");
 }
 
 TEST_CASE("an axis of no examples has sums and permutations, and no largest example") {

@@ -1,6 +1,10 @@
-// Collectives over a named axis of vmap: what one example of a batch can know of the others.
+// Collectives over named axes: what one example of a batch, or one device of a mesh, can know of the others.
 //   vmap([](Array x) { return x - pmean(x, "batch"); }, {.axis_name = "batch"})
-// All of them throw TypeError where no enclosing vmap has that axis. Names are found innermost first.
+//   shard_map([](Array x) { return psum(sum(x), "data"); }, {.mesh = mesh, .in = {P("data")}, .out = {P()}})
+// An axis is that of an enclosing vmap, shard_map, pmap or xmap, names are found innermost first, and several axes are
+// gone over as one, the first major; all throw TypeError for an axis that is not there, or that is named twice.
+// Along the axes of a mesh a value either differs or is known to be the same, and collectives say which: a sum is the
+// same on all. Its cotangent is one value too, so that each sum of a derivative is taken once.
 #pragma once
 
 #include <string>
@@ -11,22 +15,93 @@
 
 namespace sheaf {
 
-/// Sum, mean, largest and smallest over all examples; the same for each. x: T[..] -> T[..]. The cotangent of psum is
-/// the sum of all examples' cotangents; extremes share it among those that attain them.
-Array psum(Operand x, const std::string& axis);
-Array pmean(Operand x, const std::string& axis);
-Array pmax(Operand x, const std::string& axis);
-Array pmin(Operand x, const std::string& axis);
-/// All examples' values stacked along a new dim. x: T[..] -> T[.., size, ..].
-Array all_gather(Operand x, const std::string& axis, int dim = 0);
-/// Example `second` gets the value of example `first`; zeros where nobody sends. Throws ShapeError where an index is
+/// One axis, or several, major to minor.
+struct AxisNames {
+  AxisNames(const char* name) : names{name} {}  // NOLINT
+  AxisNames(std::string name) : names{std::move(name)} {}  // NOLINT
+  AxisNames(std::initializer_list<std::string> list) : names(list) {}
+  AxisNames(std::vector<std::string> list) : names(std::move(list)) {}  // NOLINT
+  std::vector<std::string> names;
+};
+
+/// Sum, mean, largest and smallest over all; the same for each. x: T[..] -> T[..]. Extremes share their cotangent among
+/// those that attain them.
+Array psum(Operand x, const AxisNames& axes);
+Array pmean(Operand x, const AxisNames& axes);
+Array pmax(Operand x, const AxisNames& axes);
+Array pmin(Operand x, const AxisNames& axes);
+
+/// `tiled`: joined along `dim` instead of stacked along a new one. `invariant`: the result counts as the same on all
+/// devices of a mesh, which makes its transpose a slice instead of a sum.
+struct AllGather {
+  int dim = 0;
+  bool tiled = false;
+  bool invariant = false;
+};
+/// All values. x: T[.., n, ..] -> T[.., size, n, ..], or T[.., size * n, ..] if tiled.
+Array all_gather(Operand x, const AxisNames& axes, int dim = 0);
+Array all_gather(Operand x, const AxisNames& axes, const AllGather& options);
+
+/// A collective that has begun: what is computed before its result is taken may run meanwhile. Values are those of the
+/// collective that waits.
+class Started {
+ public:
+  explicit Started(Array result) : result_(std::move(result)) {}
+  const Array& result() const { return result_; }
+
+ private:
+  Array result_;
+};
+Started all_gather_start(Operand x, const AxisNames& axes, const AllGather& options = {});
+
+/// The sum, of which each keeps its row of `dim`, whose extent must be the axes' size, or its block (tiled), which it
+/// must divide.
+struct PsumScatter {
+  int dim = 0;
+  bool tiled = false;
+};
+Array psum_scatter(Operand x, const AxisNames& axes, const PsumScatter& options = {});
+
+/// The one at `second` gets the value of that at `first`; zeros where nobody sends. Throws ShapeError where an index is
 /// out of range or a target appears twice.
-Array ppermute(Operand x, const std::string& axis, const std::vector<std::pair<std::int64_t, std::int64_t>>& pairs);
-/// Row i along dim `split`, whose size must be the axis's, goes to example i; what each gets is stacked along `concat`.
-Array all_to_all(Operand x, const std::string& axis, int split, int concat);
-/// The example's position along the axis: i32[].
-Array axis_index(const std::string& axis, Loc loc = Loc::current());
-/// How many examples there are.
-std::int64_t axis_size(const std::string& axis, Loc loc = Loc::current());
+Array ppermute(Operand x, const AxisNames& axes, const std::vector<std::pair<std::int64_t, std::int64_t>>& pairs);
+
+/// Row i along dim `split`, whose extent must be the axes' size, goes to i; what each gets is stacked along `concat`.
+/// tiled: blocks of `split` go, and are joined along `concat`.
+struct AllToAll {
+  int split = 0;
+  int concat = 0;
+  bool tiled = false;
+};
+Array all_to_all(Operand x, const AxisNames& axes, int split, int concat);
+Array all_to_all(Operand x, const AxisNames& axes, const AllToAll& options);
+
+/// The own position along the axes: i32[].
+Array axis_index(const AxisNames& axes, Loc loc = Loc::current());
+/// How many there are.
+std::int64_t axis_size(const AxisNames& axes, Loc loc = Loc::current());
+
+/// x, which counts as differing along these axes of a mesh; its cotangent is the sum of all. Where an op needs it, it
+/// is done without being asked for; loops are told by it that a carry will differ.
+Array pvary(Operand x, const AxisNames& axes);
+
+namespace detail {
+/// All values along the axes, each the same on all.
+std::vector<Array> gathered_rows(const Operand& x, const AxisNames& axes);
+}  // namespace detail
+
+/// The values of all, combined by an associative `op(Array, Array)` in a tree of fixed shape, the same for each.
+///   preduce(x, "i", [](Array a, Array b) { return maximum(abs(a), abs(b)); })
+template <class Op>
+Array preduce(Operand x, const AxisNames& axes, Op op) {
+  std::vector<Array> rows = detail::gathered_rows(x, axes);
+  while (rows.size() > 1) {
+    std::vector<Array> halves;
+    for (std::size_t i = 0; i + 1 < rows.size(); i += 2) halves.push_back(op(rows[i], rows[i + 1]));
+    if (rows.size() % 2 == 1) halves.push_back(rows.back());
+    rows = std::move(halves);
+  }
+  return rows[0];
+}
 
 }  // namespace sheaf

@@ -35,6 +35,7 @@ struct VmapOptions {
   std::vector<Axis> out = {};  // per element of a tuple or pair returned, or one for the result; empty: all 0
   std::optional<std::int64_t> size = {};  // needed only when no argument is mapped
   std::string axis_name = {};  // for psum and the like (sheaf/collectives.h)
+  std::string spmd_axis_name = {};  // a mesh axis over which shard_maps inside spread the examples
 };
 
 namespace detail {

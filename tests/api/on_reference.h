@@ -1,0 +1,43 @@
+// What a function of arrays gives by the reference: traced, and its program run as written, its shard_maps by all
+// devices in lockstep. It says what the API means before anything is compiled.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "ir/text.h"
+#include "sheaf/sheaf.h"
+#include "tests/passes/maps.h"
+
+namespace sheaf::tests {
+
+template <class F, class... A>
+ir::FunctionRef program_of(const F& f, const A&... args) {
+  const std::string text = jit(f).trace(args...).text();
+  const absl::StatusOr<ir::Module> module = ir::parse(text);
+  if (!module.ok()) throw std::runtime_error(std::string(module.status().message()) + "\n" + text);
+  return module->functions[0];
+}
+
+inline Array array_of(const ir::Literal& x) {
+  std::vector<double> values;
+  for (std::int64_t i = 0; i < x.type().num_elements(); ++i) values.push_back(x.get(i));
+  return convert(reshape(array(values), x.dims()), x.dtype());
+}
+
+inline ir::Literal literal_of(const Array& x) {
+  ir::Literal out(ir::Type(x.dtype(), x.shape()));
+  const std::vector<double> values = convert(x, f64).template to_vector<double>();
+  for (std::size_t i = 0; i < values.size(); ++i) out.set(static_cast<std::int64_t>(i), values[i]);
+  return out;
+}
+
+/// All results, of a function whose arguments are Arrays.
+template <class F, class... A>
+std::vector<Array> on_reference(const F& f, const A&... args) {
+  std::vector<Array> out;
+  for (const ir::Literal& r : run_maps(*program_of(f, args...), {literal_of(args)...})) out.push_back(array_of(r));
+  return out;
+}
+
+}  // namespace sheaf::tests

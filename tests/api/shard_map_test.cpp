@@ -1,0 +1,234 @@
+// shard_map by the reference: control flow whose values differ from device to device, derivatives inside and around,
+// vmap, nesting, and the axes of collectives.
+#include "sheaf/shard_map.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "tests/api/on_reference.h"
+
+using namespace sheaf;
+using sheaf::tests::count_op;
+using sheaf::tests::on_reference;
+using sheaf::tests::program_of;
+
+namespace {
+
+const Mesh x4 = Mesh::abstract({{"x", 4}});
+const Mesh x2y2 = Mesh::abstract({{"x", 2}, {"y", 2}});
+
+Array numbers(const Shape& shape, double phase = 0) {
+  return sin(1.7 * reshape(arange(num_elements(shape), f64), shape) + phase);
+}
+
+bool close(const Array& a, const Array& b, double tolerance = 1e-9) {
+  if (a.shape() != b.shape()) return false;
+  const std::vector<double> x = convert(a, f64).to_vector<double>(), y = convert(b, f64).to_vector<double>();
+  for (std::size_t i = 0; i < x.size(); ++i)
+    if (!(std::abs(x[i] - y[i]) <= tolerance * (1 + std::abs(y[i])))) return false;
+  return true;
+}
+
+// f over x's parts along dim 0, one result for all.
+template <class F>
+auto over_x(F f) {
+  return shard_map(f, {.mesh = x4, .in = {P("x"), P()}, .out = {P()}});
+}
+template <class F>
+auto kept_over_x(F f) {
+  return shard_map(f, {.mesh = x4, .in = {P("x"), P()}, .out = {P("x")}});
+}
+
+// The gradient of the sum of f by both arguments, against differences along a direction.
+template <class F>
+void check_gradient(F f, const Array& a, const Array& b) {
+  const auto total = [f](Array u, Array v) { return sum(square(f(u, v))); };
+  const std::vector<Array> g = on_reference([&](Array u, Array v) { return grad<0, 1>(total)(u, v); }, a, b);
+  const Array da = numbers(a.shape(), 2), db = numbers(b.shape(), 3);
+  constexpr double h = 1e-5;
+  const double after = on_reference(total, a + h * da, b + h * db)[0].template item<double>();
+  const double before = on_reference(total, a - h * da, b - h * db)[0].template item<double>();
+  const double along = (sum(g[0] * da) + sum(g[1] * db)).item<double>();
+  CHECK(along == doctest::Approx((after - before) / (2 * h)).epsilon(1e-6));
+}
+
+}  // namespace
+
+TEST_CASE("a carry that comes to differ along an axis does so from its start") {
+  const auto f = [](Array rows, Array w) {
+    return scan([&](Array c, Array row) { return std::pair{c * w + sum(row), none}; }, Array(0.0), rows).first;
+  };
+  const Array x = numbers({8, 3}), w = Array(0.5);
+  const auto total = over_x([f](Array rows, Array v) { return psum(f(rows, v), "x"); });
+  Array expected = f(x[slice(0, 2)], convert(w, f64));
+  for (int d = 1; d < 4; ++d) expected = expected + f(x[slice(2 * d, 2 * d + 2)], convert(w, f64));
+  CHECK(close(on_reference(total, x, convert(w, f64))[0], expected));
+  check_gradient(total, x, convert(w, f64));
+}
+
+TEST_CASE("what a loop reads of a parameter that all have is cast once, and its gradient summed once") {
+  const auto f = over_x([](Array rows, Array w) {
+    return psum(scan([&](Array c, Array row) { return std::pair{c + sum(row * w), none}; }, Array(0.0), rows).first,
+                "x");
+  });
+  const auto g = program_of([&](Array x, Array w) { return grad<1>(f)(x, w); }, numbers({8, 3}), numbers({3}));
+  for (const ir::Eqn* e : g->eqns())
+    if (e->op == &ir::ops::shard_map)
+      for (const ir::Eqn* inner : e->regions[0]->eqns())
+        if (inner->op == &ir::ops::scan) CHECK(count_op(*inner->regions[0], ir::ops::all_reduce) == 0);
+  check_gradient(f, numbers({8, 3}), numbers({3}));
+}
+
+TEST_CASE("branches that devices choose for themselves give what differs, and their gradients") {
+  const auto f = over_x([](Array part, Array w) {
+    const Array s = sum(part);
+    return psum(cond(
+                    s > 0, [](Array v, Array u) { return sum(sin(v) * u); },
+                    [](Array, Array u) { return 2.0 * sum(u); }, part, w),
+                "x");
+  });
+  const Array x = numbers({8, 3}, 0.4), w = numbers({2, 3}, 1);
+  double expected = 0;
+  for (int d = 0; d < 4; ++d) {
+    const Array part = x[slice(2 * d, 2 * d + 2)];
+    expected += sum(part).item<double>() > 0 ? sum(sin(part) * w).item<double>() : 2 * sum(w).item<double>();
+  }
+  CHECK(on_reference(f, x, w)[0].item<double>() == doctest::Approx(expected));
+  check_gradient(f, x, w);
+  // A capture is an operand too.
+  const auto captured = over_x([](Array part, Array u) {
+    return psum(
+        cond(sum(part) > 0, [&](Array v) { return sum(sin(v) * u); }, [&](Array) { return sum(u); }, part), "x");
+  });
+  check_gradient(captured, x, w);
+}
+
+TEST_CASE("loops that devices leave at steps of their own differ, and are differentiated with a bound") {
+  const auto f = over_x([](Array part, Array w) {
+    const auto more = [](std::pair<Array, Array> c) { return sum(c.second) < 4.0; };
+    const auto step = [&](std::pair<Array, Array> c) {
+      return std::pair{c.first * sum(w), c.second + abs(sum(part)) + 1.0};
+    };
+    return psum(while_loop(more, step, std::pair{sum(part), Array(0.0)}, {.max_trips = 6}).first, "x");
+  });
+  const Array x = numbers({8}), w = numbers({3}, 0.2);
+  double expected = 0;
+  const double by = sum(w).item<double>();
+  for (int d = 0; d < 4; ++d) {
+    double c = sum(x[slice(2 * d, 2 * d + 2)]).item<double>();
+    const double add = std::abs(c) + 1;
+    for (double t = 0; t < 4.0; t += add) c *= by;
+    expected += c;
+  }
+  CHECK(on_reference(f, x, w)[0].item<double>() == doctest::Approx(expected));
+  check_gradient(f, x, w);
+}
+
+TEST_CASE("checkpoints and custom rules take values that differ beside such that do not") {
+  const Array x = numbers({8, 3}), w = numbers({3}, 1);
+  check_gradient(over_x([](Array part, Array u) {
+                   return psum(checkpoint([](Array p, Array v) { return sum(sin(p * v)); })(part, u), "x");
+                 }),
+                 x, w);
+  const auto rule = custom_vjp([](Array p, Array v) { return p * v; },
+                               [](Array p, Array v) { return std::pair{p * v, std::pair{p, v}}; },
+                               [](std::pair<Array, Array> kept, Array ct) {
+                                 return std::tuple{ct * kept.second, sum(ct * kept.first, {.axes = {0}})};
+                               });
+  check_gradient(over_x([&](Array part, Array u) { return psum(sin(rule(part, u)), "x"); }), x, w);
+  const auto forward =
+      custom_jvp([](Array p, Array v) { return p * v; },
+                 [](std::pair<Array, Array> at, std::pair<Array, Array> along) {
+                   return std::pair{at.first * at.second, along.first * at.second + at.first * along.second};
+                 });
+  static_cast<void>(forward);
+}
+
+TEST_CASE("a derivative taken inside adds up over the devices where the parameter is one for all") {
+  const auto loss = [](Array part, Array w) { return sum(square(part * w)); };
+  const auto f = over_x([&](Array part, Array w) { return grad<1>(loss)(part, w); });
+  const Array x = numbers({8, 3}), w = numbers({3}, 1);
+  CHECK(close(on_reference(f, x, w)[0], grad<1>(loss)(x, w)));
+  // As a value that differs it has each device's own.
+  const auto own = kept_over_x([&](Array part, Array u) { return grad<1>(loss)(part, pvary(u, "x"))[newaxis]; });
+  const Array all = on_reference(own, x, w)[0];
+  CHECK(all.shape() == Shape{4, 3});
+  CHECK(close(sum(all, {.axes = {0}}), grad<1>(loss)(x, w)));
+}
+
+TEST_CASE("vmap outside and inside, and over an axis spread over the mesh") {
+  const auto f = kept_over_x([](Array part, Array w) { return part * w - pmean(part, "x"); });
+  const Array x = numbers({3, 8, 2}), w = numbers({2});
+  const Array batched = on_reference([&](Array a, Array b) { return vmap(f, {.in = {0, none}})(a, b); }, x, w)[0];
+  for (int i = 0; i < 3; ++i) CHECK(close(batched[i], on_reference(f, x[i], w)[0]));
+
+  const auto inside = kept_over_x([](Array part, Array u) {
+    return vmap([&](Array row) { return row * psum(row * u, {"x", "rows"}); }, {.axis_name = "rows"})(part);
+  });
+  const Array rows = numbers({8, 2});
+  CHECK(close(on_reference(inside, rows, w)[0], rows * sum(rows * w, {.axes = {0}})));
+
+  const auto spread = shard_map([](Array part, Array u) { return psum(part * u, "y"); },
+                                {.mesh = x2y2, .in = {P("y"), P()}, .out = {P()}, .axis_names = {"y"}});
+  const Array four = numbers({4, 4, 2});
+  const auto mapped = [&](Array a, Array b) { return vmap(spread, {.in = {0, none}, .spmd_axis_name = "x"})(a, b); };
+  const Array got = on_reference(mapped, four, w)[0];
+  for (int i = 0; i < 4; ++i) CHECK(close(got[i], four[i][slice(0, 2)] * w + four[i][slice(2, 4)] * w));
+}
+
+TEST_CASE("collectives over two axes go over them as one, the first major") {
+  const auto on = [](auto f, PartitionSpec out) {
+    return shard_map(f, {.mesh = x2y2, .in = {P({"x", "y"})}, .out = {out}});
+  };
+  const Array x = numbers({8});
+  CHECK(close(on_reference(
+                  on([](Array p) { return all_gather(p, {"x", "y"}, {.tiled = true, .invariant = true}); }, P()), x)[0],
+              x));
+  CHECK(close(on_reference(on(
+                               [](Array p) {
+                                 return psum_scatter(all_gather(p, {"x", "y"}, {.tiled = true}), {"x", "y"},
+                                                     {.tiled = true});
+                               },
+                               P({"x", "y"})),
+                           x)[0],
+              4.0 * x));
+  CHECK(close(on_reference(on([](Array p) { return p + convert(axis_index({"x", "y"}), f64); }, P({"x", "y"})), x)[0],
+              x + convert(floor_divide(arange(8), 2), f64)));
+  CHECK(close(on_reference(on([](Array p) { return ppermute(p, {"x", "y"}, {{0, 3}, {3, 0}}); }, P({"x", "y"})), x)[0],
+              concatenate({x[slice(6, 8)], zeros({4}, f64), x[slice(0, 2)]})));
+  const auto exchange = [](Array p) { return all_to_all(p, {"x", "y"}, {.split = 0, .concat = 0, .tiled = true}); };
+  const Array sixteen = numbers({16});
+  CHECK(close(on_reference(on(exchange, P({"x", "y"})), sixteen)[0], ravel(transpose(reshape(sixteen, {4, 4})))));
+  CHECK(close(on_reference(on([](Array p) { return pmax(p, "x"); }, P("y")), x)[0],
+              maximum(x[slice(0, 4)], x[slice(4, 8)])));
+}
+
+TEST_CASE("a user's own reduction over an axis is taken in a tree, the same on all") {
+  const auto smooth = [](Array a, Array b) { return maximum(a, b) + log1p(exp(-abs(a - b))); };
+  const auto f = over_x([&](Array part, Array) { return preduce(part, "x", smooth); });
+  const Array x = numbers({4, 3});
+  CHECK(close(on_reference(f, x, numbers({1}))[0], log(sum(exp(x), {.axes = {0}}))[newaxis]));
+  check_gradient(f, x, numbers({1}));
+}
+
+TEST_CASE("maps nest over axes of their own") {
+  const Mesh mesh = x2y2;
+  const auto inner =
+      shard_map([](Array p) { return psum(sum(p), "y") + 0.0 * p; }, {.mesh = mesh, .in = {P("y")}, .out = {P("y")}});
+  const auto outer = shard_map([&](Array p) { return inner(p) * 2.0; },
+                               {.mesh = mesh, .in = {P("x")}, .out = {P("x")}, .axis_names = {"x"}});
+  const ir::FunctionRef f = program_of(outer, numbers({8}));
+  CHECK(count_op(*f, ir::ops::shard_map) == 2);
+  CHECK(program_of([&](Array v) { return grad([&](Array u) { return sum(outer(u)); })(v); }, numbers({8})));
+}
+
+TEST_CASE("the collective that has begun is the one that waits") {
+  const auto f = kept_over_x([](Array part, Array w) {
+    const Started all = all_gather_start(w[newaxis] * part, "x", {.tiled = true});
+    const Array meanwhile = sin(part);
+    return meanwhile * sum(all.result());
+  });
+  const Array x = numbers({8}), w = Array(2.0);
+  CHECK(close(on_reference(f, x, convert(w, f64))[0], sin(x) * sum(2.0 * x)));
+}

@@ -1,0 +1,203 @@
+// Every way a program of parts can be wrong, and what is said of it: the argument, the dim, the axis, the sizes, the
+// line.
+#include <doctest/doctest.h>
+
+#include "sheaf/sheaf.h"
+#include "tests/message.h"
+
+using namespace sheaf;
+using sheaf::tests::message_here;
+
+namespace {
+
+struct Layer {
+  Array W, b;
+};
+
+const Mesh mesh = Mesh::abstract({{"data", 4}, {"model", 2}});
+
+// Traced only: nothing runs.
+template <class F, class... A>
+std::string said(const F& f, const A&... args) {
+  return message_here([&] { jit(f).trace(args...); });
+}
+
+Array itself(Array x) { return x; }
+Array first(const Layer& layer) { return layer.W; }
+
+}  // namespace
+
+TEST_CASE("a spec that does not fit its argument") {
+  const auto with = [](PartitionSpec spec) { return shard_map(itself, {.mesh = mesh, .in = {spec}, .out = {P()}}); };
+  const Array x = zeros({8, 6});
+  CHECK(said(with(P("rows")), x) ==
+        "HERE: shard_map: P(\"rows\") of argument 0, f32[8, 6]: dim 0 is split over \"rows\", and the mesh [data=4, "
+        "model=2] has no such axis");
+  CHECK(said(with(P("data", "data")), x) ==
+        "HERE: shard_map: P(\"data\", \"data\") of argument 0, f32[8, 6]: dim 0 and dim 1 are both split over axis "
+        "\"data\"");
+  CHECK(said(with(P("data", none, "model")), x) ==
+        "HERE: shard_map: P(\"data\", none, \"model\") of argument 0, f32[8, 6]: the spec has 3 dims, the array 2");
+  CHECK(said(with(P("model", "data")), x) ==
+        "HERE: shard_map: P(\"model\", \"data\") of argument 0, f32[8, 6]: dim 1 of size 6 does not divide over axis "
+        "\"data\" of size 4");
+  CHECK(said(with(P(unconstrained)), x) ==
+        "HERE: shard_map: P(unconstrained) of argument 0, f32[8, 6]: dim 0 is unconstrained, which only with_sharding "
+        "takes");
+  const auto layer =
+      shard_map(first, {.mesh = mesh, .in = {specs({{".W", P("data")}, {".b", P()}})}, .out = {P("data")}});
+  CHECK(said(layer, Layer{zeros({6}), zeros({3})}) ==
+        "HERE: shard_map: P(\"data\") of argument 0 .W, f32[6]: dim 0 of size 6 does not divide over axis \"data\" of "
+        "size 4");
+  const auto partial = shard_map(first, {.mesh = mesh, .in = {specs({{".W", P("data")}})}, .out = {P("data")}});
+  CHECK(said(partial, Layer{zeros({8}), zeros({3})}) ==
+        "HERE: shard_map: argument 0 has the leaf .b, and specs only for .W");
+}
+
+TEST_CASE("specs, meshes and axes that are missing or too many") {
+  const Array x = zeros({8});
+  CHECK(said(shard_map(itself, {.in = {P()}, .out = {P()}}), x) == "HERE: shard_map: give it a mesh: .mesh");
+  CHECK(said(shard_map(itself, {.mesh = mesh, .out = {P()}}), x) == "HERE: shard_map: 0 specs in .in for 1 argument");
+  CHECK(said(shard_map(itself, {.mesh = mesh, .in = {P()}}), x) == "HERE: shard_map: 0 specs in .out for 1 result");
+  CHECK(said(shard_map(itself, {.mesh = mesh, .in = {P()}, .out = {P()}, .axis_names = {"rows"}}), x) ==
+        "HERE: the mesh [data=4, model=2] has no axis \"rows\"");
+  CHECK(said(shard_map(itself, {.mesh = mesh, .in = {P()}, .out = {P()}, .axis_names = {"data", "data"}}), x) ==
+        "HERE: shard_map: .axis_names has \"data\" twice");
+  CHECK(
+      said(shard_map(itself, {.mesh = mesh, .in = {P("model")}, .out = {P()}, .axis_names = {"data"}}), x) ==
+      "HERE: shard_map: P(\"model\") of argument 0, f32[8]: dim 0 is split over \"model\", and the function is written "
+      "for \"data\" only");
+  const auto run = shard_map(itself, {.mesh = mesh, .in = {P()}, .out = {P()}});
+  CHECK(message_here([&] { run(x); }) == "HERE: shard_map: the mesh [data=4, model=2] is abstract: it has no devices");
+}
+
+TEST_CASE("a result that differs along an axis its spec leaves out, and one that its spec does not fit") {
+  const auto loss = [](Array x) { return sum(x); };
+  const Array x = zeros({8, 6});
+  CHECK(said(shard_map(loss, {.mesh = mesh, .in = {P("data")}, .out = {P()}}), x) ==
+        "HERE: shard_map: the result is f32[]{V@data} and differs along \"data\", which its spec P() does not name: "
+        "return psum(.., \"data\") or another collective over it, or name the axis in the spec");
+  const auto pair = [](Array v) { return Layer{psum(v, "data"), v}; };
+  CHECK(said(shard_map(pair, {.mesh = mesh, .in = {P("data", "model")}, .out = {P(none, "model")}}), x) ==
+        "HERE: shard_map: result .b is f32[2, 3]{V@(data, model)} and differs along \"data\", which its spec P(none, "
+        "\"model\") does not name: return psum(.., \"data\") or another collective over it, or name the axis in the "
+        "spec");
+  CHECK(said(shard_map(loss, {.mesh = mesh, .in = {P("data")}, .out = {P("data")}}), x) ==
+        "HERE: shard_map: P(\"data\") of the result, f32[]{V@data}: the spec has 1 dims, the array 0");
+  const auto unchecked = shard_map(loss, {.mesh = mesh, .in = {P("data")}, .out = {P()}, .unchecked = true});
+  CHECK(jit(unchecked).trace(x).text().find("unchecked=true") != std::string::npos);
+}
+
+TEST_CASE("maps inside maps that disagree") {
+  const Mesh other = Mesh::abstract({{"data", 2}});
+  const auto nested = [](const Mesh& inner, std::vector<std::string> axes) {
+    return shard_map(
+        [=](Array v) { return shard_map(itself, {.mesh = inner, .in = {P()}, .out = {P()}, .axis_names = axes})(v); },
+        {.mesh = mesh, .in = {P("data")}, .out = {P("data")}, .axis_names = {"data"}});
+  };
+  CHECK(said(nested(other, {}), zeros({8})) ==
+        "HERE: shard_map: the mesh [data=2] is not that of the shard_map around it, [data=4, model=2]");
+  CHECK(said(nested(mesh, {"data"}), zeros({8})) ==
+        "HERE: shard_map: .axis_names has \"data\", which the shard_map around it has already");
+  const auto spread = shard_map(itself, {.mesh = mesh, .in = {P("data")}, .out = {P("data")}, .axis_names = {"data"}});
+  const auto over = [&](const char* axis, std::int64_t n) {
+    return said([=](Array v) { return vmap(spread, {.spmd_axis_name = axis})(v); }, zeros({n, 8}));
+  };
+  CHECK(over("data", 4) == "HERE: shard_map: vmap spreads over \"data\", over which the function is spread already");
+  CHECK(over("pod", 4) == "HERE: shard_map: vmap spreads over \"pod\", which the mesh [data=4, model=2] lacks");
+  CHECK(over("model", 3) ==
+        "HERE: shard_map: vmap spreads 3 examples over \"model\" of size 2, which does not divide them");
+}
+
+TEST_CASE("collectives over axes that are not there, twice, or where not all devices get") {
+  const auto on = [](auto f) {
+    return said(shard_map(f, {.mesh = mesh, .in = {P("data")}, .out = {P("data")}, .axis_names = {"data"}}),
+                zeros({8, 6}));
+  };
+  CHECK(on([](Array x) { return psum(x, "model"); }) ==
+        "HERE: psum: no enclosing vmap or shard_map has an axis \"model\"; there is \"data\"");
+  CHECK(on([](Array x) { return psum(x, {"data", "data"}); }) == "HERE: psum: goes over axis \"data\" twice");
+  CHECK(on([](Array x) { return psum(x, std::vector<std::string>{}); }) == "HERE: psum: there is no axis to go over");
+  CHECK(
+      on([](Array x) { return psum_scatter(x, "data", {.dim = 1, .tiled = true}); }) ==
+      "HERE: psum_scatter: dim 1 must be a multiple of the size of axis \"data\", 4\n  operand: f32[2, 6]{V@data}   (argument 0 of shard_map, HERE)");
+  CHECK(
+      on([](Array x) { return psum_scatter(x, "data"); }) ==
+      "HERE: psum_scatter: dim 0 must have the size of axis \"data\", 4\n  operand: f32[2, 6]{V@data}   (argument 0 of shard_map, HERE)");
+  CHECK(
+      on([](Array x) { return all_to_all(x, "data", {.split = 1, .concat = 0, .tiled = true}); }) ==
+      "HERE: all_to_all: dim 1 must be a multiple of the size of axis \"data\", 4\n  operand: f32[2, 6]{V@data}   (argument 0 of shard_map, HERE)");
+  CHECK(on([](Array x) { return all_gather(x, "data", {.dim = 2, .tiled = true}); }) ==
+        "HERE: all_gather: dim 2 is out of range for a result of rank 2");
+  CHECK(
+      on([](Array x) {
+        return cond(sum(x) > 0, [](Array v) { return psum(v, "data"); }, [](Array v) { return v; }, x);
+      }) ==
+      "HERE: psum: devices along \"data\" may not all get here: what the cond at HERE decides by differs along it; take "
+      "the psum out of it, or decide by a value that all share");
+  CHECK(
+      on([](Array x) {
+        const auto more = [](Array v) { return sum(v) < 1; };
+        return while_loop(more, [](Array v) { return v + psum(v, "data"); }, x);
+      }) ==
+      "HERE: psum: devices along \"data\" may not all get here: what the while_loop at HERE decides by differs along it; "
+      "take the psum out of it, or decide by a value that all share");
+}
+
+TEST_CASE("pmap over devices that are not there, and static arguments that are arrays") {
+  ensure_devices(4);
+  const auto few = static_cast<std::int64_t>(devices().size()) + 1;
+  const std::string count = std::to_string(devices().size());
+  CHECK(said(pmap(itself), zeros({few})) ==
+        "HERE: pmap: " + std::to_string(few) + " examples for " + count + " devices: each takes one");
+  CHECK(said(pmap(itself, {.devices = {devices()[0]}}), zeros({2})) ==
+        "HERE: pmap: 2 examples for 1 device: each takes one");
+  CHECK(said(pmap(itself), zeros({0})) == "HERE: pmap: there are no examples, and so no devices to run on");
+  CHECK(said(pmap(itself, {.static_broadcasted = {0}}), zeros({2})) ==
+        "HERE: pmap: argument 0 is static_broadcasted and has 1 array, whose values no program can depend on: pass "
+        "numbers, or give it the axis none");
+  CHECK(said(pmap(itself, {.static_broadcasted = {1}}), zeros({2})) ==
+        "HERE: pmap: .static_broadcasted has 1, and there are 1 arguments");
+  CHECK(said(pmap(itself, {.donate = {1}}), zeros({2})) == "HERE: pmap: .donate has 1, and there are 1 arguments");
+  CHECK(said(pmap(itself, {.axis_name = "i", .out = {none}}), zeros({2})) ==
+        "HERE: pmap: the result differs from device to device, so its out axis cannot be none: return psum(.., \"i\") "
+        "or another collective over it");
+  CHECK(said(pmap(itself), zeros({})) == "HERE: pmap: argument 0 is f32[] and has no axis 0 to map");
+  const auto inside = shard_map([](Array v) { return pmap(itself)(v); }, {.mesh = mesh, .in = {P()}, .out = {P()}});
+  CHECK(said(inside, zeros({2})) == "HERE: pmap: a function that runs on one device cannot be mapped over more");
+}
+
+TEST_CASE("xmap of dims and axes that disagree") {
+  const auto over = [](XmapOptions o, auto... x) {
+    return said(xmap([](Array a, Array b) { return a + b; }, std::move(o)), x...);
+  };
+  const Array a = zeros({4, 3}), b = zeros({6, 3});
+  CHECK(over({.in = {{"i", none}}, .out = {{"i", none}}}, a, a) ==
+        "HERE: xmap: 1 lists of dims in .in for 2 arguments");
+  CHECK(over({.in = {{"i"}, {"i", none}}, .out = {{"i", none}}}, a, a) ==
+        "HERE: xmap: the dims {\"i\"} of argument 0 do not fit its rank 2");
+  CHECK(over({.in = {{"i", ellipsis, ellipsis}, {"i", none}}, .out = {{"i", none}}}, a, a) ==
+        "HERE: xmap: the dims {\"i\", ellipsis, ellipsis} of argument 0 have two ellipses");
+  CHECK(over({.in = {{"i", "i"}, {"i", none}}, .out = {{"i", none}}}, a, a) ==
+        "HERE: xmap: the dims {\"i\", \"i\"} of argument 0 have \"i\" twice");
+  CHECK(over({.in = {{"i", none}, {"i", none}}, .out = {{"i", none}}}, a, b) ==
+        "HERE: xmap: axis \"i\" has size 4 in argument 0 and 6 in argument 1");
+  CHECK(over({.in = {{"i", none}, {"i", none}}, .out = {{"i", none}}, .axis_sizes = {{"i", 5}}}, a, a) ==
+        "HERE: xmap: axis \"i\" has size 4 in argument 0 and 5 in .axis_sizes");
+  CHECK(over({.in = {{"i", none}, {"i", none}}, .out = {{"j", none}}}, a, a) ==
+        "HERE: xmap: the result has the axis \"j\", which no argument and no .axis_sizes has");
+  CHECK(over({.in = {{"i", none}, {"i", none}}, .out = {{none}}}, a, a) ==
+        "HERE: xmap: the result differs along \"i\", which its dims in .out do not name: return psum(.., \"i\") or "
+        "another collective over it, or name it");
+  CHECK(over({.in = {{"i", none}, {"i", none}}, .out = {{"i", none}}, .axis_resources = {{"i", "data"}}}, a, a) ==
+        "HERE: xmap: .axis_resources needs a mesh: .mesh");
+  CHECK(over({.mesh = mesh, .in = {{"i", none}, {"i", none}}, .out = {{"i", none}}, .axis_resources = {{"j", "data"}}},
+             a, a) == "HERE: xmap: .axis_resources has \"j\", which no argument and no .axis_sizes has");
+  CHECK(over({.mesh = mesh, .in = {{"i", none}, {"i", none}}, .out = {{"i", none}}, .axis_resources = {{"i", "data"}}},
+             b, b) == "HERE: xmap: axis \"i\" of size 6 does not divide over 4 devices");
+  CHECK(over({.mesh = mesh,
+              .in = {{"i", "j"}, {"i", "j"}},
+              .out = {{"i", "j"}},
+              .axis_resources = {{"i", "data"}, {"j", "data"}}},
+             zeros({4, 4}), zeros({4, 4})) == "HERE: xmap: the mesh axis \"data\" is given to \"i\" and to \"j\"");
+}

@@ -1,5 +1,5 @@
-// Each distance between devices is one permutation, of the rows that some device reads at that distance; what came is
-// put in order, and a device finds its own rows in it where its position says.
+// A device reads a run of parts, or of what they end in. Those come by permutations, so many as the longest run has
+// parts that are not the device's own; put in order, they hold the device's rows where its position says.
 #include "ir/ops/halo.h"
 
 #include <algorithm>
@@ -29,73 +29,64 @@ Value slice_at_part(const Shard& s, Value x, int dim, int factor, const List& pe
                   DynamicSlice{.dims = {dim}, .sizes = {length}, .index_dim = {0}});
 }
 
-// Elements that parts at one distance send each other.
-struct Exchange {
-  std::int64_t first = 0, limit = 0;  // of the sender's part: what any of them sends
-  Ppermute pairs;
-};
-
+// The parts that a device reads, from the first on: of each the i-th is one piece, and a permutation brings it. Where a
+// part is the i-th of several devices it takes as many permutations, one device of each part in every one of them.
 class Halo {
  public:
   Halo(const Shard& s, Value x, int dim, int factor, const List& from, std::int64_t length)
-      : s_(s), x_(x), dim_(dim), factor_(factor), from_(from), length_(length), own_(x.dims()[dim]) {}
+      : s_(s), x_(x), dim_(dim), factor_(factor), length_(length), own_(x.dims()[dim]) {
+    for (const std::int64_t at : from) {
+      first_.push_back(floor_div(at, own_));
+      within_.push_back(at - first_.back() * own_);
+    }
+  }
 
   /// `length` elements from from[part] on, zeros for those beyond the dim.
   Value run() const {
-    const std::int64_t parts = std::ssize(from_);
-    List place;  // of the first element, from that of the part
-    for (std::int64_t r = 0; r < parts; ++r) place.push_back(from_[r] - r * own_);
-    const std::int64_t first = *std::min_element(place.begin(), place.end());
-    const std::int64_t limit = *std::max_element(place.begin(), place.end()) + length_;
+    const auto [least, most] = std::minmax_element(within_.begin(), within_.end());
+    const std::int64_t pieces = floor_div(*most + length_ - 1, own_) + 1;
     Values rows;
-    std::int64_t at = first;
-    for (std::int64_t distance = 1 - parts; distance < parts; ++distance) {
-      const Exchange e = exchange(distance);
-      if (e.first >= e.limit) continue;
-      const std::int64_t begin = distance * own_ + e.first;
-      if (begin > at) rows.push_back(zeros(begin - at));
-      rows.push_back(sent(e, distance));
-      at = distance * own_ + e.limit;
-    }
-    if (limit > at) rows.push_back(zeros(limit - at));
-    for (std::int64_t& p : place) p -= first;
+    for (std::int64_t i = 0; i < pieces; ++i)
+      rows.push_back(piece(i, i == 0 ? *least : 0, std::min(*most + length_ - i * own_, own_)));
+    List start;
+    for (const std::int64_t at : within_) start.push_back(at - *least);
     const Value all = rows.size() == 1 ? rows[0] : s_.b.emit(concatenate, rows, Concatenate{.dim = {dim_}});
-    return slice_at_part(s_, all, dim_, factor_, place, length_);
+    return slice_at_part(s_, all, dim_, factor_, start, length_);
   }
 
  private:
-  Exchange exchange(std::int64_t distance) const {
-    const std::int64_t parts = std::ssize(from_);
-    Exchange e{.first = own_, .limit = 0, .pairs = {.axes = s_.axes(factor_)}};
+  // Elements [begin, end) of the i-th part that each device reads.
+  Value piece(std::int64_t i, std::int64_t begin, std::int64_t end) const {
+    const std::int64_t parts = std::ssize(first_);
+    std::vector<Ppermute> turns;
+    List turn_of(first_.size(), 0), sent(first_.size(), 0);
+    bool is_own = true;
     for (std::int64_t to = 0; to < parts; ++to) {
-      const std::int64_t sender = to + distance;
+      const std::int64_t sender = first_[to] + i;
+      if (within_[to] + length_ <= i * own_) continue;
+      is_own = is_own && sender == to;
       if (sender < 0 || sender >= parts) continue;
-      const std::int64_t first = std::max<std::int64_t>(from_[to] - sender * own_, 0);
-      const std::int64_t limit = std::min(from_[to] - sender * own_ + length_, own_);
-      if (first >= limit) continue;
-      e.first = std::min(e.first, first);
-      e.limit = std::max(e.limit, limit);
-      e.pairs.sources.push_back(sender);
-      e.pairs.targets.push_back(to);
+      turn_of[to] = sent[sender]++;
+      if (turn_of[to] == std::ssize(turns)) turns.push_back({.axes = s_.axes(factor_)});
+      turns[turn_of[to]].sources.push_back(sender);
+      turns[turn_of[to]].targets.push_back(to);
     }
-    return e;
-  }
-
-  Value sent(const Exchange& e, std::int64_t distance) const {
-    const Value rows = slice_dim(x_, dim_, e.first, e.limit);
-    return distance == 0 ? rows : s_.b.emit(ppermute, {rows}, e.pairs);
-  }
-
-  Value zeros(std::int64_t count) const {
-    Shape dims = x_.dims();
-    dims[dim_] = count;
-    return s_.b.zeros(Type(x_.dtype(), dims));
+    const Value rows = slice_dim(x_, dim_, begin, end);
+    if (turns.empty()) return s_.b.zeros(rows.type());
+    if (is_own) return rows;
+    Value arrived = s_.b.emit(ppermute, {rows}, turns[0]);
+    for (std::size_t t = 1; t < turns.size(); ++t) {
+      const Value turn = at_part(s_, factor_, turn_of, DType::i32);
+      const Value is_later = s_.b.emit(ge, {turn, number(turn, static_cast<double>(t))});
+      arrived = where(is_later, s_.b.emit(ppermute, {rows}, turns[t]), arrived);
+    }
+    return arrived;
   }
 
   const Shard& s_;
   Value x_;
   int dim_, factor_;
-  const List& from_;
+  List first_, within_;  // of each device: the first part it reads, and where in it
   std::int64_t length_, own_;
 };
 

@@ -19,8 +19,8 @@ struct Footprint {
                               std::int64_t spread = 1);
 };
 
-/// x with the footprint along `dim`, which is split as `factor` is. Only rows that a device reads are sent, one
-/// exchange for each distance they come from.
+/// x with the footprint along `dim`, which is split as `factor` is. Only rows that some device reads are
+/// sent.
 Value with_halo(const Shard& s, Value x, int dim, int factor, const Footprint& want, Value fill);
 
 /// The entry of `per_part` for this device's part of the factor: rank 0.

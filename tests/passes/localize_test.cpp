@@ -185,6 +185,24 @@ TEST_CASE("every op on parts of its operands is the op on the whole, by table") 
   CHECK(count > 2000);
 }
 
+TEST_CASE("random bits are the same on 1, 2, 4 and 8 devices, however they lie") {
+  for (const std::string_view text : {"random_bits u32[2] {shape=[16, 8, 3]}",
+                                      "random_bits u32[8, 2] {shape=[8, 16], key_batch=[0], result_batch=[0]}"}) {
+    const absl::StatusOr<Sample> sample = parse_sample(text);
+    REQUIRE(sample.ok());
+    const Literals inputs = random_inputs(*sample, 3);
+    const Literals want = eval(*sample->function, inputs);
+    int count = 0;
+    for (const int f : {0, 1, 2})
+      for (const std::int64_t ways : {2, 4, 8}) {
+        check_split(*sample, inputs, want, {{f, ways}}, count);
+        for (const int g : {0, 1, 2})
+          if (g > f && ways < 8) check_split(*sample, inputs, want, {{f, ways}, {g, 8 / ways}}, count);
+      }
+    CHECK(count >= 8);
+  }
+}
+
 TEST_CASE("windows, shifts and padding over parts take what they miss from neighbours near and far") {
   const std::string_view samples[] = {
       "slice f32[12, 4] {start=[0, 0], limit=[6, 4], stride=[1, 1]}",

@@ -8,14 +8,9 @@
 
 using namespace sheaf;
 using sheaf::tests::count_op;
-using sheaf::tests::on_reference;
 using sheaf::tests::program_of;
 
 namespace {
-
-Array numbers(const Shape& shape, double phase = 0) {
-  return sin(1.7 * reshape(arange(num_elements(shape), f64), shape) + phase);
-}
 
 bool close(const Array& a, const Array& b, double tolerance = 1e-9) {
   if (a.shape() != b.shape()) return false;
@@ -23,6 +18,18 @@ bool close(const Array& a, const Array& b, double tolerance = 1e-9) {
   for (std::size_t i = 0; i < x.size(); ++i)
     if (!(std::abs(x[i] - y[i]) <= tolerance * (1 + std::abs(y[i])))) return false;
   return true;
+}
+
+// By the maps themselves, and the same by the program of one device.
+template <class F, class... A>
+std::vector<Array> on_reference(const F& f, const A&... args) {
+  const std::vector<Array> out = tests::on_reference(f, args...), again = tests::on_devices(f, args...);
+  for (std::size_t j = 0; j < out.size(); ++j) CHECK(close(out[j], again[j]));
+  return out;
+}
+
+Array numbers(const Shape& shape, double phase = 0) {
+  return sin(1.7 * reshape(arange(num_elements(shape), f64), shape) + phase);
 }
 
 struct Experts {
@@ -42,7 +49,9 @@ TEST_CASE("3: a square on as many devices as there are numbers") {
 
 TEST_CASE("4: each device draws parameters of its own, of a shape that is static") {
   ensure_devices(4);
-  const auto init = [](Array seed, Shape shape) { return random::normal(random::fold_in(random::key(7), seed), shape); };
+  const auto init = [](Array seed, Shape shape) {
+    return random::normal(random::fold_in(random::key(7), seed), shape);
+  };
   const auto f = [&](Array seeds) {
     return pmap(init, {.in = {0, none}, .static_broadcasted = {1}})(seeds, Shape{3, 2});
   };

@@ -6,8 +6,12 @@
 #include <vector>
 
 #include "ir/text.h"
+#include "passes/sharding/profile.h"
+#include "passes/sharding/propagate.h"
+#include "passes/transforms.h"
 #include "sheaf/sheaf.h"
 #include "tests/passes/maps.h"
+#include "tests/passes/partitioned.h"
 
 namespace sheaf::tests {
 
@@ -17,6 +21,16 @@ ir::FunctionRef program_of(const F& f, const A&... args) {
   const absl::StatusOr<ir::Module> module = ir::parse(text);
   if (!module.ok()) throw std::runtime_error(std::string(module.status().message()) + "\n" + text);
   return module->functions[0];
+}
+
+/// That of its first shard_map.
+inline ir::Mesh mesh_of_maps(const ir::Function& f) {
+  for (const ir::Eqn* e : f.eqns()) {
+    if (e->op == &ir::ops::shard_map) return *ir::Mesh::parse(e->attrs<ir::ops::ShardMap>().mesh);
+    for (const ir::FunctionRef& r : e->regions)
+      if (const ir::Mesh mesh = mesh_of_maps(*r)) return mesh;
+  }
+  return {};
 }
 
 inline Array array_of(const ir::Literal& x) {
@@ -37,6 +51,21 @@ template <class F, class... A>
 std::vector<Array> on_reference(const F& f, const A&... args) {
   std::vector<Array> out;
   for (const ir::Literal& r : run_maps(*program_of(f, args...), {literal_of(args)...})) out.push_back(array_of(r));
+  return out;
+}
+
+/// The same by the program of one device, which all devices of the mesh run in lockstep.
+template <class F, class... A>
+std::vector<Array> on_devices(const F& f, const A&... args) {
+  const ir::FunctionRef traced = program_of(f, args...);
+  const ir::Mesh mesh = mesh_of_maps(*traced);
+  if (!mesh) return on_reference(f, args...);
+  ir::FunctionRef whole = passes::inline_calls(traced->on_mesh(mesh));
+  whole = passes::propagate(whole);
+  const ir::FunctionRef local = passes::partition(whole, {.profile = passes::built_in_profile("flat")});
+  CHECK(left_over(*local) == "");
+  std::vector<Array> out;
+  for (const ir::Literal& r : run_partitioned(whole, local, {literal_of(args)...})) out.push_back(array_of(r));
   return out;
 }
 

@@ -1,5 +1,5 @@
 // shard_map over every way to cut a matrix: what each device does with its part is what the function does with that
-// block, in values, in gradients and example by example.
+// block, in values, in gradients and example by example; by the maps themselves and by the program of one device.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -7,6 +7,7 @@
 #include "tests/api/on_reference.h"
 
 using namespace sheaf;
+using sheaf::tests::on_devices;
 using sheaf::tests::on_reference;
 
 namespace {
@@ -64,6 +65,14 @@ std::vector<Cut> cuts() {
   return all;
 }
 
+// map(x) is blocks(x).
+template <class M, class B>
+void check_same(M map, B blocks, const Array& x) {
+  const Array expected = on_reference(blocks, x)[0];
+  CHECK(close(on_reference(map, x)[0], expected));
+  CHECK(close(on_devices(map, x)[0], expected));
+}
+
 template <class F>
 void check(F f) {
   const Array x = numbers({12, 12}), batch = numbers({2, 12, 12});
@@ -71,13 +80,13 @@ void check(F f) {
     INFO(to_string(cut.mesh) << " " << to_string(cut.spec));
     const auto map = shard_map(f, {.mesh = cut.mesh, .in = {cut.spec}, .out = {cut.spec}});
     const auto blocks = blockwise(f, cut.ways(0), cut.ways(1));
-    CHECK(close(on_reference(map, x)[0], on_reference(blocks, x)[0]));
+    check_same(map, blocks, x);
     const auto slope = [](auto g) {
       return [g](Array v) { return grad([&](Array u) { return sum(g(u) * cos(u)); })(v); };
     };
-    CHECK(close(on_reference(slope(map), x)[0], on_reference(slope(blocks), x)[0]));
+    check_same(slope(map), slope(blocks), x);
     const auto each = [](auto g) { return [g](Array v) { return vmap(g)(v); }; };
-    CHECK(close(on_reference(each(map), batch)[0], on_reference(each(blocks), batch)[0]));
+    check_same(each(map), each(blocks), batch);
   }
 }
 

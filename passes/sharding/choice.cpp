@@ -11,6 +11,7 @@
 #include <tuple>
 
 #include "ir/check.h"
+#include "passes/sharding/local.h"
 
 namespace sheaf::passes {
 
@@ -258,6 +259,7 @@ class Search {
     for (std::size_t j = 0; j < q_.want.size() && c.cost <= best_.cost; ++j)
       c.cost += prices_.reshard(q_.eqn.out(static_cast<int>(j)).type(), result_layout(f_, c, static_cast<int>(j)),
                                 q_.want[j]);
+    if (c.cost <= best_.cost) c.cost += exchange_cost(c);
     if (c.cost > best_.cost || c.cost == kNever) return;
     if (c.cost == best_.cost && shards <= best_shards_) return;
     best_ = std::move(c);
@@ -278,6 +280,21 @@ class Search {
     return prices_.compute(
         {.flops = work_.flops / shards, .bytes = bytes, .transcendentals = work_.transcendentals / shards},
         q_.eqn.out().dtype());
+  }
+
+  // Neighbours' rows, candidates, totals: what the op's rule asks of other devices.
+  double exchange_cost(const Choice& c) const {
+    bool exchanges = false;
+    for (std::size_t i = 0; i < f_.factors.size(); ++i)
+      exchanges |=
+          !c.factors[i].empty() && (f_.factors[i].cls == FactorClass::M || f_.factors[i].combine == Combine::custom);
+    if (!exchanges || !prices_.communicate) return 0;
+    Builder b;
+    Values operands;
+    for (int k = 0; k < q_.eqn.num_in(); ++k)
+      operands.push_back(b.param(local_type(q_.eqn.in(k).type(), mesh_, operand_layout(f_, c, k)).with_varying({})));
+    Values results = emit_local(b, q_.eqn, f_, c, mesh_, std::move(operands));
+    return prices_.communicate(*b.finish(std::move(results))->on_mesh(mesh_.mesh()));
   }
 
   double operand_cost(int k, const Choice& c) {

@@ -47,6 +47,8 @@ struct Prices {
   /// From one layout of a value to another; what a device does on its own for that is free.
   std::function<double(ir::Type whole, const ir::Sharding& from, const ir::Sharding& to)> reshard;
   std::function<double(const ir::Work& local, DType dtype)> compute;
+  /// What an op's own rule communicates, in the program of one device; null: nothing.
+  std::function<double(const ir::Function& local)> communicate = {};
 };
 
 /// Whether partitioning can split the factor so many ways at all.

@@ -12,6 +12,7 @@
 #include "passes/sharding/decide.h"
 #include "passes/sharding/local.h"
 #include "passes/sharding/partition_regions.h"
+#include "passes/sharding/report.h"
 #include "passes/sharding/reshard.h"
 
 namespace sheaf::passes {
@@ -170,6 +171,12 @@ class Pieces {
   ValueTable<std::vector<Form>> forms_;
 };
 
+double seconds_of(const Function& local, const Profile& profile) {
+  double seconds = 0;
+  for (const CollectiveEntry& e : report_collectives(local, profile).entries) seconds += e.seconds;
+  return seconds;
+}
+
 // All functions of one program: they share prices and answers.
 class Program final : public Localizer {
  public:
@@ -177,7 +184,8 @@ class Program final : public Localizer {
       : mesh_(mesh),
         planner_(mesh_, profile),
         prices_{.reshard = [this](Type t, const Sharding& from, const Sharding& to) { return price(t, from, to); },
-                .compute = [&profile](const Work& w, DType dtype) { return seconds_of(w, dtype, profile); }},
+                .compute = [&profile](const Work& w, DType dtype) { return seconds_of(w, dtype, profile); },
+                .communicate = [&profile](const Function& local) { return seconds_of(local, profile); }},
         chooser_(mesh_, prices_) {}
 
   const MeshAtoms& mesh() const override { return mesh_; }

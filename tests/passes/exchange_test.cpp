@@ -1,8 +1,7 @@
-// Shifts of arrays that a mesh divides, written as cutting and joining of parts that it does not: neighbours exchange a
-// few rows, and nothing is gathered.
-#include "passes/sharding/shifts.h"
-
+// What ops whose dims are split ask of other devices: candidates, totals, one sum, a few rows of neighbours; and what
+// they need not ask for, because places count in the whole.
 #include "passes/sharding/propagate.h"
+#include "passes/sharding/shifts.h"
 #include "tests/passes/partitioned.h"
 #include "tests/passes/programs.h"
 
@@ -26,7 +25,7 @@ Literals numbers(const Function& f) {
 std::string collectives_of(std::string_view text) {
   const FunctionRef f = parse_function(fmt::format("mesh @m = [a=4]\n{}", text));
   const FunctionRef placed = passes::propagate(passes::shifts(f));
-  return fmt::format("{}", fmt::join(collectives(*check_partitioned(placed, numbers(*f), 0)), ", "));
+  return fmt::format("{}", fmt::join(collectives(*check_partitioned(placed, numbers(*f), 1e-6)), ", "));
 }
 
 }  // namespace
@@ -85,4 +84,74 @@ func @pool(%x: f32[16@a, 3]) -> f32[16, 3] on @m {
   return %y
 }
 )") == "ppermute a 12, ppermute a 12");
+}
+
+TEST_CASE("an embedding whose rows are split is one sum of what each device has of it") {
+  CHECK(collectives_of(R"(
+func @embed(%table: f32[64@a, 4], %tokens: i32[8, 1]) -> f32[8, 4] on @m {
+  %y: f32[8, 4] = gather %table, %tokens {offset_dims=[1], collapsed=[0], start_index_map=[0], index_dim=[1], slice_sizes=[1, 4]}
+  return %y
+}
+)") == "all_reduce a 128");
+}
+
+TEST_CASE("writing rows into an array whose rows are split asks for nothing") {
+  CHECK(collectives_of(R"(
+func @add_rows(%x: f32[64@a, 4], %at: i32[8, 1], %rows: f32[8, 4]) -> f32[64@a, 4] on @m {
+  %y: f32[64@a, 4] = scatter %x, %at, %rows {update_window_dims=[1], inserted=[0], scatter_dims=[0], index_dim=[1]}
+  return %y
+}
+)") == "");
+  CHECK(collectives_of(R"(
+func @write(%x: f32[64@a, 4], %block: f32[6, 4], %at: i32[1]) -> f32[64@a, 4] on @m {
+  %y: f32[64@a, 4] = dynamic_update_slice %x, %block, %at {dims=[0], index_dim=[0]}
+  return %y
+}
+)") == "");
+}
+
+TEST_CASE("random bits and positions are made where they are wanted") {
+  CHECK(collectives_of(R"(
+func @noise(%key: u32[2], %x: i32[64@a, 4]) -> i32[64@a, 4] on @m {
+  %bits: u32[64@a, 4] = random_bits %key {shape=[64, 4]}
+  %ints: i32[64@a, 4] = convert %bits {to=i32}
+  %place: i32[64@a, 4] = iota {shape=[64, 4], dim=[0]}
+  %moved: i32[64@a, 4] = add %x, %ints
+  %y: i32[64@a, 4] = add %moved, %place
+  return %y
+}
+)") == "");
+}
+
+TEST_CASE("extremes over a split dim send one candidate of each part and its place, the k largest k of each") {
+  CHECK(collectives_of(R"(
+func @best(%x: f32[8, 4096@a]) -> i32[8] on @m {
+  %at: i32[8] = argmax %x {dim=[1]}
+  return %at
+}
+)") == "all_gather a 128, all_gather a 128");
+  CHECK(collectives_of(R"(
+func @largest(%x: f32[8, 4096@a]) -> f32[8, 2], i32[8, 2] on @m {
+  %top: f32[8, 2], %at: i32[8, 2] = top_k %x {dim=[1], k=2}
+  return %top, %at
+}
+)") == "all_gather a 256, all_gather a 256");
+}
+
+TEST_CASE("a running sum along a split dim gathers one total of each part") {
+  CHECK(collectives_of(R"(
+func @sums(%x: f32[4096@a, 2]) -> f32[4096@a, 2] on @m {
+  %y: f32[4096@a, 2] = cumulative %x {dim=[0]}
+  return %y
+}
+)") == "all_gather a 32");
+}
+
+TEST_CASE("attention over parts of the queries, in a window, asks for nothing") {
+  CHECK(collectives_of(R"(
+func @causal(%q: f32[64@a, 2, 4], %k: f32[64, 2, 4], %v: f32[64, 2, 4]) -> f32[64@a, 2, 4] on @m {
+  %y: f32[64@a, 2, 4], %lse: f32[2, 64@a] = attention %q, %k, %v {after=0}
+  return %y
+}
+)") == "");
 }

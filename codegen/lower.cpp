@@ -21,6 +21,7 @@
 #include "ir/op.h"
 #include "ir/ops/attrs.h"
 #include "ir/sharding.h"
+#include "passes/overlap.h"
 
 namespace sheaf::codegen {
 namespace {
@@ -74,14 +75,25 @@ class Lowering {
                              std::vector<BufferRef> results, std::int64_t arena) {
     Frame frame{.f = f, .results = std::move(results), .arena = arena, .place = ir::ValueTable<BufferRef>(f)};
     for (std::size_t i = 0; i < params.size(); ++i) frame.place[f.params()[i]] = params[i];
-    for (const ir::Eqn* e : f.eqns()) {
+    const std::vector<int> done = passes::done_before(f);
+    std::vector<std::vector<Step>> awaits(done.size() + 1);
+    const auto add_awaits = [&](std::size_t k) {
+      std::move(awaits[k].begin(), awaits[k].end(), std::back_inserter(frame.steps));
+    };
+    for (std::size_t k = 0; k < done.size(); ++k) {
+      const ir::Eqn* e = f.eqns()[k];
+      add_awaits(k);
       if (e->op == &ir::ops::constant) {
         add_constant(frame, *e);
-      } else {
-        SHEAF_CHECK(e->op == &ir::ops::kernel, "a plan holds kernels and constants only");
-        add_kernel(frame, *e);
+        continue;
       }
+      SHEAF_CHECK(e->op == &ir::ops::kernel, "a plan holds kernels and constants only");
+      waits_ = done[k] <= static_cast<int>(k) + 1;
+      add_kernel(frame, *e);
+      if (!waits_) awaits[done[k]].push_back(await_step(frame.steps.back()));
+      waits_ = true;
     }
+    add_awaits(done.size());
     return std::move(frame.steps);
   }
 
@@ -157,6 +169,12 @@ class Lowering {
     frame.steps.push_back({.kernel = -1, .buffers = {}, .loc = loc, .control = std::move(control)});
   }
 
+  static Step await_step(const Step& begun) {
+    auto control = std::make_shared<Control>();
+    control->what = Await{.groups = std::get<Collective>(begun.control->what).groups};
+    return {.kernel = -1, .buffers = {}, .loc = begun.loc, .control = std::move(control)};
+  }
+
   static LibraryCall library_call(const ir::lowering::Library& what, const ir::Eqn& e, std::vector<BufferRef> operands,
                                   std::vector<BufferRef> results) {
     constexpr double kFlopPs = 1000;  // of small matrices, where the library is slowest
@@ -182,7 +200,8 @@ class Lowering {
                  .reduce = what.reduce,
                  .from = {},
                  .to = {},
-                 .source = {}};
+                 .source = {},
+                 .waits = waits_};
     const auto n = static_cast<int>(program_.groups[c.groups][0].size());
     using Kind = ir::lowering::Collective::Kind;
     switch (what.kind) {
@@ -350,6 +369,7 @@ class Lowering {
   Program program_;
   std::optional<ir::MeshAtoms> atoms_;  // of the plan's mesh
   std::int64_t arena_top_ = 0, step_temporaries_ = 0;  // temporaries live above the plan's arena, for one step
+  bool waits_ = true;  // the collective that is being lowered, until it is done
   Loc loc_;
   absl::flat_hash_map<std::string, int> kernel_ids_;
 };

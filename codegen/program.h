@@ -126,11 +126,17 @@ struct Collective {
   ir::ReduceKind reduce = ir::ReduceKind::sum;
   Blocks from, to;                  // how the operand is cut, and how the result is put together
   std::vector<int> source;          // of a ppermute, per position: from which, or -1 for zeros
+  bool waits = true;                // until it is done; else an Await stands where that must be
+};
+
+/// Until the collective over these groups that was last begun is done.
+struct Await {
+  int groups = 0;
 };
 
 /// What the host does around kernels.
 struct Control {
-  std::variant<Loop, Branch, Check, Callback, LibraryCall, Collective> what;
+  std::variant<Loop, Branch, Check, Callback, LibraryCall, Collective, Await> what;
 };
 
 struct Constant {

@@ -12,6 +12,7 @@
 #include "ir/builder.h"
 #include "ir/op.h"
 #include "passes/emit.h"
+#include "passes/overlap.h"
 
 namespace sheaf::passes {
 
@@ -109,6 +110,7 @@ class Assignment {
       for (Value v : f.eqns()[k]->outs()) writer_[v] = static_cast<int>(k);
     }
     for (Value r : f.results()) is_result_[r] = 1;
+    hold_for_collectives();
     choose_outputs();
   }
 
@@ -125,6 +127,20 @@ class Assignment {
   }
 
  private:
+  // What a collective reads stays until it is done, where that is later than the next step.
+  void hold_for_collectives() {
+    const std::vector<int> done = done_before(f_);
+    released_.resize(done.size() + 1);
+    for (std::size_t k = 0; k < done.size(); ++k) {
+      if (done[k] <= static_cast<int>(k) + 1) continue;
+      for (Value v : f_.eqns()[k]->operands) {
+        if (last_use_[v] >= done[k]) continue;
+        last_use_[v] = done[k];
+        released_[done[k]].push_back(v);
+      }
+    }
+  }
+
   // ---- buffers of results ----
 
   // Results first take what their kernels overwrite, so that no other result is given that buffer; then what was read
@@ -243,6 +259,8 @@ class Assignment {
     if (const auto host = hosts_.find(&e); host != hosts_.end()) place_host(host->second, kernel);
     for (Value v : e.operands)
       if (last_use_[v] == writer_[e.out()]) release(v);
+    for (Value v : released_[writer_[e.out()]])
+      if (last_use_[v] == writer_[e.out()]) release(v);
     for (Value r : e.outs())
       if (last_use_[r] < 0) release(r);
     return kernel;
@@ -268,6 +286,7 @@ class Assignment {
   const Function& f_;
   const Offers& offers_;
   ValueTable<int> last_use_, writer_;  // equations, by number
+  std::vector<Values> released_;  // by each, though it does not read them
   ValueTable<char> is_result_;
   ValueTable<int> output_;  // the result in whose buffer a value lies; -1: in the arena
   ValueTable<std::int64_t> offset_;  // in the arena, while it lives there

@@ -70,7 +70,10 @@ absl::Status Executable::execute_steps(Execution& execution) const {
       Memory::allocate(execution.device.allocator(), program_.arena_bytes, execution.loc);
   if (!arena.ok()) return arena.status();
   Addresses at(*this, execution, (*arena)->data());
-  return run_steps(program_.steps, at);
+  absl::Status status = run_steps(program_.steps, at);
+  // What this device brought to collectives that it has not waited for may lie in the arena.
+  if (!status.ok() && execution.spmd) execution.spmd->send_home();
+  return status;
 }
 
 absl::Status Executable::run_steps(std::span<const codegen::Step> steps, Addresses& at) const {
@@ -132,6 +135,9 @@ absl::Status Executable::run_control(const codegen::Step& step, Addresses& at) c
     absl::Status operator()(const codegen::Callback& callback) const { return call_back(callback, loc, at); }
     absl::Status operator()(const codegen::LibraryCall& call) const { return call_library(call, loc, at); }
     absl::Status operator()(const codegen::Collective& what) const { return executable.run_collective(what, loc, at); }
+    absl::Status operator()(const codegen::Await& await) const {
+      return at.execution.spmd ? at.execution.spmd->await(at.execution.position, await.groups) : absl::OkStatus();
+    }
   };
   return std::visit(Run{*this, step.loc, at}, step.control->what);
 }

@@ -30,15 +30,15 @@ Rendezvous::Rendezvous(std::vector<std::string> members)
     : members_(std::move(members)),
       spins_(std::ssize(members_) <= ThreadPool::global().threads()),
       parts_(members_.size()),
-      states_(members_.size(), State::elsewhere) {}
+      states_(members_.size(), State::elsewhere),
+      before_(members_.size(), 0) {}
 
-absl::Status Rendezvous::arrive(int member, const Part& part, std::chrono::milliseconds at_most, Work work) {
-  std::uint32_t before = 0;
+absl::Status Rendezvous::bring(int member, const Part& part, Work work) {
   bool is_last = false;
   {
     std::lock_guard lock(mutex_);
     if (!error_.ok()) return error_;
-    before = met_.load(std::memory_order_relaxed);
+    before_[member] = met_.load(std::memory_order_relaxed);
     parts_[member] = part;
     states_[member] = State::here;
     ++here_;
@@ -49,16 +49,19 @@ absl::Status Rendezvous::arrive(int member, const Part& part, std::chrono::milli
     }
     is_last = is_working_;
   }
-  if (is_last) {
-    work(parts_);
-    std::lock_guard lock(mutex_);
-    is_working_ = false;
-    here_ = 0;
-    std::fill(states_.begin(), states_.end(), State::elsewhere);
-    met_.fetch_add(kOneMeeting, std::memory_order_release);
-    wake_all(met_);
-    return absl::OkStatus();
-  }
+  if (!is_last) return absl::OkStatus();
+  work(parts_);
+  std::lock_guard lock(mutex_);
+  is_working_ = false;
+  here_ = 0;
+  std::replace(states_.begin(), states_.end(), State::here, State::elsewhere);
+  met_.fetch_add(kOneMeeting, std::memory_order_release);
+  wake_all(met_);
+  return absl::OkStatus();
+}
+
+absl::Status Rendezvous::await(int member, std::chrono::milliseconds at_most) {
+  const std::uint32_t before = before_[member];
   const auto is_done = [&](std::uint32_t now) { return (now & ~kBroken) != before; };
   const Deadline deadline = at_most.count() == 0 ? kNever : std::chrono::steady_clock::now() + at_most;
   if (is_done(wait_while_equal(met_, before, deadline, spins_))) return absl::OkStatus();
@@ -78,8 +81,12 @@ void Rendezvous::end(int member) {
 }
 
 void Rendezvous::break_up() {
-  std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   if (error_.ok()) (void)break_up_locked(absl::AbortedError("the run has failed"));
+  if (!is_working_) return;
+  const std::uint32_t before = met_.load(std::memory_order_relaxed);
+  lock.unlock();
+  wait_while_equal(met_, before, kNever, spins_);
 }
 
 /// Those who wait for work that is being done are left to it.

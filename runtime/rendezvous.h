@@ -38,13 +38,16 @@ class Rendezvous {
 
   /// Does what is to be done with the parts of all members.
   using Work = absl::FunctionRef<void(std::span<const Part>)>;
-  /// Blocks until all have come, `at_most` so long (0: for ever), and `work` is done, by the last. Errors:
-  /// DeadlineExceeded, which names who is missing; FailedPrecondition where the members came to different collectives,
-  /// or one has ended its run; Aborted after `break_up`. After an error nobody meets here any more.
-  absl::Status arrive(int member, const Part& part, std::chrono::milliseconds at_most, Work work);
-  /// This member comes no more.
+  /// Brings what this member has; the last to come does `work`. Blocks for nobody. Errors: FailedPrecondition where the
+  /// members came to different collectives, or one has ended its run; Aborted after `break_up`. After an error nobody
+  /// meets here any more.
+  absl::Status bring(int member, const Part& part, Work work);
+  /// Blocks until all have come to what this member brought its part to, `at_most` so long (0: for ever), and the work
+  /// is done. Errors as above, and DeadlineExceeded, which names who is missing.
+  absl::Status await(int member, std::chrono::milliseconds at_most);
+  /// This member comes no more, and has waited for all that it brought its parts to.
   void end(int member);
-  /// Sends home all who wait, and all who still come.
+  /// Sends home all who wait, and all who still come. What anybody brought is not read any more once this returns.
   void break_up();
 
  private:
@@ -62,6 +65,7 @@ class Rendezvous {
   std::mutex mutex_;  // guards what follows
   std::vector<Part> parts_;  // as all have come, the last one's to read
   std::vector<State> states_;
+  std::vector<std::uint32_t> before_;  // per member, its own: met_ when it last brought a part
   int here_ = 0;
   bool is_working_ = false;  // all have come, and wait for the last
   absl::Status error_;  // not OK: broken

@@ -43,15 +43,25 @@ SpmdRun::SpmdRun(const codegen::Program& program, std::span<Device* const> devic
 
 absl::Status SpmdRun::collective(int position, const codegen::Collective& what, Loc loc, const std::byte* operand,
                                  std::byte* result) {
-  const Place& place = places_[what.groups][position];
-  absl::Status met = place.rendezvous->arrive(
-      place.member, {.what = &what, .loc = loc, .operand = operand, .result = result}, timeout_,
+  if (absl::Status before = await(position, what.groups); !before.ok()) return before;
+  Place& place = places_[what.groups][position];
+  absl::Status brought = place.rendezvous->bring(
+      place.member, {.what = &what, .loc = loc, .operand = operand, .result = result},
       [](std::span<const Rendezvous::Part> parts) {
         do_collective(parts);
         CollectiveCounters& counts = counters().collectives[static_cast<int>(parts[0].what->kind)];
         counts.meetings.fetch_add(1, std::memory_order_relaxed);
         counts.bytes.fetch_add(bytes_moved(*parts[0].what, std::ssize(parts)), std::memory_order_relaxed);
       });
+  if (!brought.ok()) return fail_together(std::move(brought));
+  place.has_begun = true;
+  return what.waits ? await(position, what.groups) : absl::OkStatus();
+}
+
+absl::Status SpmdRun::await(int position, int groups) {
+  Place& place = places_[groups][position];
+  if (!std::exchange(place.has_begun, false)) return absl::OkStatus();
+  absl::Status met = place.rendezvous->await(place.member, timeout_);
   return met.ok() ? met : fail_together(std::move(met));
 }
 

@@ -24,9 +24,14 @@ class SpmdRun {
   SpmdRun(const codegen::Program& program, std::span<Device* const> devices, std::chrono::milliseconds timeout,
           std::shared_ptr<Completion> completion);
 
-  /// Runs the collective as the device at `position` of the mesh.
+  /// Begins the collective as the device at `position` of the mesh, and waits for it if it says so. One that it began
+  /// over the same groups is done before.
   absl::Status collective(int position, const codegen::Collective& what, Loc loc, const std::byte* operand,
                           std::byte* result);
+  /// Waits for the collective over these groups that the device has begun, if there is one.
+  absl::Status await(int position, int groups);
+  /// Ends all meetings: nothing that a device brought is read any more once this returns.
+  void send_home();
   /// How the part of one device ended. `inherited`: the error is that of an input, and is passed on as it is.
   struct End {
     absl::Status status = {};
@@ -42,11 +47,11 @@ class SpmdRun {
   struct Place {
     Rendezvous* rendezvous = nullptr;
     int member = 0;
+    bool has_begun = false;  // what it has not waited for; the device's own to read and write
   };
 
   /// Remembers the first error of a meeting, and sends everyone home.
   absl::Status fail_together(absl::Status error);
-  void send_home();
   absl::Status outcome() const;
   void finish(std::unique_lock<std::mutex> lock);
 

@@ -129,7 +129,11 @@ class StepLines {
                        what.rows, what.columns, loc);
   }
   std::string of(const codegen::Collective& meeting, const std::string& indent, const std::string& loc) const {
-    return fmt::format("{}{}, {} bytes  {}\n", indent, meeting.name, meeting.result.bytes, loc);
+    return fmt::format("{}{}{}, {} bytes  {}\n", indent, meeting.waits ? "" : "begin ", meeting.name,
+                       meeting.result.bytes, loc);
+  }
+  std::string of(const codegen::Await&, const std::string& indent, const std::string& loc) const {
+    return fmt::format("{}await  {}\n", indent, loc);
   }
 
   const codegen::Program& program_;

@@ -10,6 +10,7 @@
 
 #include "ir/op.h"
 #include "ir/ops/attrs.h"
+#include "passes/overlap.h"
 #include "passes/sharding/reshard.h"
 
 namespace sheaf::passes {
@@ -39,9 +40,13 @@ class Walk {
   Walk(ir::Mesh mesh, const Profile& profile) : atoms_(mesh), profile_(profile) {}
 
   void function(const ir::Function& f, std::int64_t times) {
-    for (const Eqn* e : f.eqns()) {
+    const std::vector<int> done = done_before(f);
+    for (std::size_t k = 0; k < done.size(); ++k) {
+      const Eqn* e = f.eqns()[k];
+      const std::size_t first = entries_.size();
       const std::int64_t inside = times < 0 || trips(*e) < 0 ? -1 : times * trips(*e);
       for (const ir::FunctionRef& r : e->regions) function(*r, inside);
+      if (done[k] > static_cast<int>(k) + 1) entries_[first].is_overlapped = true;
       if (!e->op->lower || !e->regions.empty()) continue;
       const ir::Lowering lowering = e->op->lower(*e);
       const auto* what = std::get_if<Collective>(&lowering);

@@ -45,7 +45,8 @@ struct CollectiveReport {
 /// "all_reduce(sum) over model".
 std::string to_string(const CollectiveEntry& entry);
 
-/// Of a program of one device, before or after fusion; of one on no mesh there is nothing to report.
+/// Of a program of one device, before or after fusion; of one on no mesh there is nothing to report. What runs
+/// meanwhile is settled by fusion: only a plan's function tells.
 CollectiveReport report_collectives(const ir::Function& local, const Profile& profile);
 
 /// What a program may communicate.

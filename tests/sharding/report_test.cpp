@@ -7,6 +7,7 @@
 #include "ir/ops/attrs.h"
 #include "ir/text.h"
 #include "passes/emit.h"
+#include "passes/pipeline.h"
 #include "passes/sharding/reshard.h"
 
 using namespace sheaf;
@@ -63,6 +64,27 @@ TEST_CASE("a report has a line for every collective, with its line and its reaso
         "  over data+model: 1 collective, 32 bytes, 56 on the wire, 0.1 us\n"
         "  over model: 1 collective, 512 bytes, 512 on the wire, 0.5 us\n"
         "  in all: 3 collectives, 3616 bytes, 2872 on the wire, 3.0 us\n");
+}
+
+TEST_CASE("a plan tells what runs while a collective is under way") {
+  const auto module = ir::parse(R"(
+mesh @m = [x=2]
+func @main(%a: f32[8, 8], %b: f32[8, 8]) -> f32[8, 8], f32[8, 8], f32[16, 8] on @m {
+  %0: f32[8, 8] = all_reduce %a {axes=[x]}  loc(mlp.cpp:12)
+  %1: f32[8, 8] = dot %b, %b {lhs=[1], rhs=[0]}
+  %2: f32[16, 8] = all_gather %b {axes=[x], size=2, dim=0, tiled=true}  loc(mlp.cpp:14)
+  return %0, %1, %2
+}
+)");
+  REQUIRE_MESSAGE(module.ok(), std::string(module.status().message()));
+  // The passes are to take it as it is, not as a program over global arrays.
+  const passes::Plan plan = passes::run_pipeline(module->functions[0]->on_mesh({}));
+  const passes::CollectiveReport report =
+      report_collectives(*plan.function->on_mesh(module->functions[0]->mesh()), flat());
+  REQUIRE(report.entries.size() == 2);
+  CHECK(report.entries[0].is_overlapped);
+  CHECK(to_string(report.entries[0].loc) == "mlp.cpp:12");
+  CHECK_FALSE(report.entries[1].is_overlapped);
 }
 
 TEST_CASE("there is nothing to report of a program on no mesh, or without collectives") {

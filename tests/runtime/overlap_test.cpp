@@ -1,0 +1,137 @@
+// Collectives under way while other steps run: what is begun early and awaited where, and that values, errors and
+// memory are as if nothing was.
+#include "passes/overlap.h"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include "ir/eval_spmd.h"
+#include "tests/runtime/spmd.h"
+
+using namespace sheaf;
+using namespace sheaf::tests;
+using ir::FunctionRef;
+using ir::Literal;
+using ir::Literals;
+
+namespace {
+
+/// The steps of a program: k a kernel, C a collective that is waited for at once, B one that is begun, A an await.
+std::string order(std::span<const codegen::Step> steps) {
+  std::string s;
+  for (const codegen::Step& step : steps) {
+    if (!step.control) {
+      s += 'k';
+    } else if (const auto* what = std::get_if<codegen::Collective>(&step.control->what)) {
+      s += what->waits ? 'C' : 'B';
+    } else if (std::holds_alternative<codegen::Await>(step.control->what)) {
+      s += 'A';
+    } else if (const auto* loop = std::get_if<codegen::Loop>(&step.control->what)) {
+      s += fmt::format("{{{}}}", order(loop->body));
+    }
+  }
+  return s;
+}
+
+std::vector<Literals> inputs_of(const FunctionRef& f) {
+  std::vector<Literals> inputs(f->mesh().size());
+  for (std::size_t d = 0; d < inputs.size(); ++d)
+    for (const ir::Value p : f->params()) {
+      inputs[d].emplace_back(p.type());
+      for (std::int64_t i = 0; i < inputs[d].back().size(); ++i)
+        inputs[d].back().set(i, static_cast<double>((3 * i + 5 * static_cast<std::int64_t>(d) + p.index()) % 7));
+    }
+  return inputs;
+}
+
+/// The order of the program's steps, having checked its values against the reference.
+std::string order_of(const std::string& body) {
+  const FunctionRef f = parsed("mesh @m = [x=2, y=2]\nfunc @f" + body);
+  const runtime::ExecutablePtr executable = load_local(f);
+  const std::vector<Literals> inputs = inputs_of(f), expected = ir::eval_spmd(f, inputs);
+  const PerDevice on_devices = to_devices(inputs);
+  for (int run = 0; run < 20; ++run) CHECK(to_host(start(executable, on_devices), *f) == expected);
+  return order(executable->program().steps);
+}
+
+}  // namespace
+
+TEST_CASE("a collective is begun where it stands and awaited where its result is read") {
+  CHECK(order_of(R"((%a: f32[8, 8], %b: f32[8, 8]) -> f32[8, 8], f32[8, 8], f32[8, 8] on @m {
+  %0: f32[8, 8] = all_reduce %a {axes=[x]}
+  %1: f32[8, 8] = dot %b, %b {lhs=[1], rhs=[0]}
+  %2: f32[8, 8] = neg %0
+  return %0, %1, %2
+})") == "BkAk");
+}
+
+TEST_CASE("what is next reads it, or is nothing: then it is waited for at once") {
+  CHECK(order_of(R"((%a: f32[8]) -> f32[8] on @m {
+  %0: f32[8] = all_reduce %a {axes=[x]}
+  return %0
+})") == "C");
+  CHECK(order_of(R"((%a: f32[8]) -> f32[8] on @m {
+  %0: f32[8] = all_reduce %a {axes=[x]}
+  %1: f32[8] = neg %0
+  return %1
+})") == "Ck");
+}
+
+TEST_CASE("over one set of axes one collective is under way, over several sets several") {
+  CHECK(order_of(R"((%a: f32[8, 8], %b: f32[8, 8]) -> f32[8, 8], f32[8, 8], f32[8, 8], f32[16, 8] on @m {
+  %0: f32[8, 8] = all_reduce %a {axes=[x]}
+  %1: f32[8, 8] = all_reduce %b {axes=[y]}
+  %2: f32[8, 8] = dot %b, %b {lhs=[1], rhs=[0]}
+  %3: f32[16, 8] = all_gather %b {axes=[x], size=2, dim=0, tiled=true}
+  return %0, %1, %2, %3
+})") == "BBkACA");
+}
+
+TEST_CASE("what is begun in a step of a loop is done at the step's end") {
+  CHECK(order_of(R"((%a: f32[8, 8], %b: f32[5, 8, 8]) -> f32[8, 8], f32[5, 8, 8] on @m {
+  %0: f32[8, 8], %1: f32[5, 8, 8] = scan %a, %b {carry=1, length=5} (%c: f32[8, 8], %v: f32[8, 8]) {
+    %2: f32[8, 8] = all_reduce %v {axes=[x, y], kind=max}
+    %3: f32[8, 8] = dot %c, %v {lhs=[1], rhs=[0]}
+    %4: f32[8, 8] = min %3, 9.0:f32
+    return %2, %4
+  }
+  return %0, %1
+})")
+            .find("B") != std::string::npos);
+}
+
+TEST_CASE("what a collective reads is not written over while it is under way") {
+  // %1 is read last by the all_reduce, and the products need room.
+  const std::string steps = order_of(R"((%a: f32[64, 64], %b: f32[64, 64]) -> f32[64, 64], f32[64, 64] on @m {
+  %0: f32[64, 64] = dot %a, %b {lhs=[1], rhs=[0]}
+  %1: f32[64, 64] = min %0, 5.0:f32
+  %2: f32[64, 64] = all_reduce %1 {axes=[x, y]}
+  %3: f32[64, 64] = dot %b, %b {lhs=[1], rhs=[0]}
+  %4: f32[64, 64] = min %3, 3.0:f32
+  %5: f32[64, 64] = dot %4, %b {lhs=[1], rhs=[0]}
+  %6: f32[64, 64] = min %5, 2.0:f32
+  %7: f32[64, 64] = dot %6, %a {lhs=[1], rhs=[0]}
+  %8: f32[64, 64] = add %2, %2
+  return %8, %7
+})");
+  CHECK(steps.find_first_of("CB") != std::string::npos);
+}
+
+TEST_CASE("a device that fails while a collective is under way ends the run") {
+  const FunctionRef f = parsed(R"(mesh @m = [x=2, y=2]
+func @f(%a: f32[8, 8], %b: f32[8, 8], %ok: bool[]) -> f32[8, 8], f32[8, 8], token[] on @m {
+  %0: f32[8, 8] = all_reduce %a {axes=[x, y]}
+  %1: f32[8, 8] = dot %b, %b {lhs=[1], rhs=[0]}
+  %2: token[] = check %ok {message="is fine"}  loc(model.cpp:7)
+  return %0, %1, %2
+}
+)");
+  const runtime::ExecutablePtr executable = load_local(f);
+  std::vector<Literals> inputs = inputs_of(f);
+  for (Literals& of_device : inputs) of_device[2] = Literal::scalar(DType::bool_, 1);
+  inputs[2][2] = Literal::scalar(DType::bool_, 0);
+  for (int run = 0; run < 20; ++run) {
+    const PerDevice outputs = start(executable, to_devices(inputs));
+    CHECK(outputs[0][0]->wait().message() == "cpu:2 failed: model.cpp:7: check failed: is fine");
+  }
+}

@@ -59,7 +59,7 @@ template <class F, class... A>
 std::vector<Array> on_devices(const F& f, const A&... args) {
   const ir::FunctionRef traced = program_of(f, args...);
   const ir::Mesh mesh = mesh_of_maps(*traced);
-  if (!mesh) return on_reference(f, args...);
+  if (!mesh) return tests::on_reference(f, args...);
   ir::FunctionRef whole = passes::inline_calls(traced->on_mesh(mesh));
   whole = passes::propagate(whole);
   const ir::FunctionRef local = passes::partition(whole, {.profile = passes::built_in_profile("flat")});

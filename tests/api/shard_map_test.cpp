@@ -220,14 +220,42 @@ TEST_CASE("a user's own reduction over an axis is taken in a tree, the same on a
 }
 
 TEST_CASE("maps nest over axes of their own") {
-  const Mesh mesh = x2y2;
   const auto inner =
-      shard_map([](Array p) { return psum(sum(p), "y") + 0.0 * p; }, {.mesh = mesh, .in = {P("y")}, .out = {P("y")}});
-  const auto outer = shard_map([&](Array p) { return inner(p) * 2.0; },
-                               {.mesh = mesh, .in = {P("x")}, .out = {P("x")}, .axis_names = {"x"}});
-  const ir::FunctionRef f = program_of(outer, numbers({8}));
-  CHECK(count_op(*f, ir::ops::shard_map) == 2);
-  CHECK(program_of([&](Array v) { return grad([&](Array u) { return sum(outer(u)); })(v); }, numbers({8})));
+      shard_map([](Array p) { return psum(sum(p), "y") + sin(p); }, {.mesh = x2y2, .in = {P("y")}, .out = {P("y")}});
+  const auto outer = shard_map([&](Array p) { return inner(p) * psum(sum(p), "x"); },
+                               {.mesh = x2y2, .in = {P("x")}, .out = {P("x")}, .axis_names = {"x"}});
+  const Array x = numbers({8});
+  CHECK(count_op(*program_of(outer, x), ir::ops::shard_map) == 2);
+  const auto plain = [](Array v) {
+    const Array halves = reshape(v, {2, 4});
+    return ravel(sum(halves, {.axes = {1}, .keepdims = true}) + sin(halves)) * sum(v);
+  };
+  CHECK(close(tests::on_devices(outer, x)[0], plain(x)));
+  const auto slope = [](auto f) {
+    return [=](Array v) { return grad([=](Array u) { return sum(cos(u) * f(u)); })(v); };
+  };
+  CHECK(close(tests::on_devices(slope(outer), x)[0], slope(plain)(x)));
+}
+
+TEST_CASE("axes that a function is not written for are the compiler's inside too") {
+  const auto f = shard_map([](Array p, Array w) { return psum(dot(p, w), "x"); },
+                           {.mesh = x2y2, .in = {P(none, "x"), P("x")}, .out = {P()}, .axis_names = {"x"}});
+  const Array x = numbers({4, 6}), w = numbers({6, 4}, 1);
+  CHECK(close(on_reference(f, x, w)[0], dot(x, w)));
+  const auto laid_out = [&](Array a, Array b) {
+    return f(with_sharding(a, x2y2, P("y", "x")), with_sharding(b, x2y2, P("x")));
+  };
+  CHECK(close(tests::on_devices(laid_out, x, w)[0], dot(x, w)));
+  check_gradient(f, x, w);
+}
+
+TEST_CASE("where nobody checks, devices share the cotangent of what the user says is one value") {
+  const auto f =
+      shard_map([](Array p, Array w) { return all_gather(sum(p * w), "x")[0] * 0.0 + sum(w * pvary(w, "x")); },
+                {.mesh = x4, .in = {P("x"), P()}, .out = {P()}, .unchecked = true});
+  const Array x = numbers({8}), w = numbers({2}, 1);
+  const auto slope = [&](Array a, Array b) { return grad<1>(f)(a, b); };
+  CHECK(close(on_reference(slope, x, w)[0], 2.0 * w));
 }
 
 TEST_CASE("the collective that has begun is the one that waits") {

@@ -17,7 +17,7 @@ namespace {
 using Kind = ReshardMove::Kind;
 
 constexpr int kMaxUnits = 8, kMaxRank = 14;
-constexpr std::size_t kMaxStates = 50'000;
+constexpr std::size_t kMaxStates = 20'000;
 
 /// A day in picoseconds: what is split in the end is not gathered whole on the way while there is any other.
 constexpr std::int64_t kWhole = std::int64_t{86'400} * 1'000'000'000'000;
@@ -117,13 +117,20 @@ class Search {
     return steps;
   }
 
-  std::int64_t picoseconds(CollectiveKind kind, double payload, const std::vector<int>& of) {
-    int mask = 0;
-    for (const int u : of) mask |= 1 << u;
-    std::int64_t& known = known_.try_emplace({static_cast<int>(kind), mask, payload}, -1).first->second;
+  /// Of units, a bit each.
+  static unsigned set_of(const std::vector<int>& units) {
+    unsigned set = 0;
+    for (const int u : units) set |= 1U << u;
+    return set;
+  }
+
+  std::int64_t picoseconds(CollectiveKind kind, double payload, unsigned set) {
+    std::int64_t& known =
+        known_.try_emplace({static_cast<unsigned>(kind) << kMaxUnits | set, payload}, -1).first->second;
     if (known >= 0) return known;
     ir::Atoms axes;
-    for (const int u : of) axes.insert(axes.end(), d_.units[u].begin(), d_.units[u].end());
+    for (int u = 0; u < d_.count(); ++u)
+      if (set >> u & 1) axes.insert(axes.end(), d_.units[u].begin(), d_.units[u].end());
     const double seconds = cost_of(kind, payload, atoms_, axes, profile_).seconds + profile_.launch;
     return known = static_cast<std::int64_t>(std::llround(std::min(seconds * 1e12, 1e16)));
   }
@@ -185,7 +192,7 @@ class Search {
       if (std::any_of(of.begin(), of.end(), [&](int x) { return becomes_unreduced(x); })) continue;
       Places next = state.places;
       for (const int x : of) next[x] = kUnused;
-      reach(state, cost, Kind::all_reduce, picoseconds(CollectiveKind::all_reduce, local, of), next);
+      reach(state, cost, Kind::all_reduce, picoseconds(CollectiveKind::all_reduce, local, set_of(of)), next);
       scatters(state, cost, p, local, of);
     }
   }
@@ -203,7 +210,7 @@ class Search {
       Places next = state.places;
       for (std::size_t i = 0; i < of.size(); ++i)
         next[of[i]] = at(static_cast<int>(d), static_cast<int>(p.dims[d].size() + i));
-      reach(state, cost, Kind::reduce_scatter, picoseconds(CollectiveKind::reduce_scatter, local, of), next);
+      reach(state, cost, Kind::reduce_scatter, picoseconds(CollectiveKind::reduce_scatter, local, set_of(of)), next);
     }
   }
 
@@ -215,18 +222,19 @@ class Search {
       Places next = state.places;
       for (const int u : tail) next[u] = kUnused;
       const double gathered = local * static_cast<double>(ways);
-      const std::int64_t time = picoseconds(CollectiveKind::all_gather, gathered, tail);
+      const std::int64_t time = picoseconds(CollectiveKind::all_gather, gathered, set_of(tail));
       const bool is_last = ways == d_.ways(p) && d_.common_ways == 1 && is_split_at_last_;
       reach(state, cost, Kind::all_gather, time + is_last * kWhole, next);
       if (std::all_of(tail.begin(), tail.end(), [&](int u) { return becomes_unreduced(u); }) && is_sum()) {
         for (const int u : tail) next[u] = kUnreduced;
         reach(state, cost, Kind::pad_partial, 1, next);
       }
+      const std::int64_t exchange = picoseconds(CollectiveKind::all_to_all, local, set_of(tail));
       for (std::size_t to = 0; to < p.dims.size(); ++to) {
         if (static_cast<int>(to) == d || !has_room(p.dims, static_cast<int>(to), ways)) continue;
         for (std::size_t i = 0; i < tail.size(); ++i)
           next[tail[i]] = at(static_cast<int>(to), static_cast<int>(p.dims[to].size() + i));
-        reach(state, cost, Kind::all_to_all, picoseconds(CollectiveKind::all_to_all, local, tail), next);
+        reach(state, cost, Kind::all_to_all, exchange, next);
       }
     }
   }
@@ -237,6 +245,7 @@ class Search {
   // some of these; the first pays for all but what a slower link takes longer.
   void exchanges(const State& state, Cost cost, const Placement&, double local) {
     const Places& places = state.places;
+    const std::int64_t paid = state.is_permuting ? cheapest_exchange(local) : 0;
     for (int a = 0; a < d_.count(); ++a) {
       for (int b = a + 1; b < d_.count(); ++b) {
         if (places[a] == kUnreduced || places[b] == kUnreduced || places[a] == places[b]) continue;
@@ -244,8 +253,7 @@ class Search {
         if (d_.sizes[a] != d_.sizes[b] && !is_one_dim) continue;
         Places next = places;
         std::swap(next[a], next[b]);
-        const std::int64_t time = picoseconds(CollectiveKind::ppermute, local, {a, b});
-        const std::int64_t paid = state.is_permuting ? cheapest_exchange(local) : 0;
+        const std::int64_t time = picoseconds(CollectiveKind::ppermute, local, 1U << a | 1U << b);
         reach(state, cost, Kind::ppermute, std::max<std::int64_t>(time - paid, 1), next);
       }
     }
@@ -253,7 +261,7 @@ class Search {
 
   std::int64_t cheapest_exchange(double local) {
     std::int64_t least = std::int64_t{1} << 62;
-    for (int u = 0; u < d_.count(); ++u) least = std::min(least, picoseconds(CollectiveKind::ppermute, local, {u}));
+    for (int u = 0; u < d_.count(); ++u) least = std::min(least, picoseconds(CollectiveKind::ppermute, local, 1U << u));
     return least;
   }
 
@@ -265,7 +273,7 @@ class Search {
   absl::flat_hash_map<State, Visit> visits_;
   std::priority_queue<Entry> queue_;
   std::int64_t order_ = 0;
-  absl::flat_hash_map<std::tuple<int, int, double>, std::int64_t> known_;
+  absl::flat_hash_map<std::pair<unsigned, double>, std::int64_t> known_;
 };
 
 /// Units moved one run at a time; every state has heads of the goal's lists and, behind them, tails of the start's.

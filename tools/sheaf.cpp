@@ -137,7 +137,7 @@ ir::Literals inputs_of(const ir::Function& f, const Options& o) {
 }
 
 ir::Literals run_compiled(const ir::FunctionRef& f, const ir::Literals& inputs) {
-  const CompiledPtr program = compile(f, {}, {});
+  const CompiledPtr program = compile({.function = f}, {}, {});
   std::vector<runtime::BufferPtr> buffers;
   for (const ir::Literal& x : inputs) {
     auto buffer = runtime::Buffer::from_host(runtime::device(0), std::span(x.data(), x.bytes()), {});
@@ -145,7 +145,7 @@ ir::Literals run_compiled(const ir::FunctionRef& f, const ir::Literals& inputs) 
     buffers.push_back(*std::move(buffer));
   }
   ir::Literals results;
-  for (const runtime::BufferPtr& r : program->run(buffers, {}, {})) {
+  for (const runtime::BufferPtr& r : program->run(runtime::device(0), buffers, {}, {})) {
     results.emplace_back(f->results()[results.size()].type());
     const absl::Status s = r->to_host(std::span(results.back().data(), results.back().bytes()));
     if (!s.ok()) throw RuntimeError(std::string(s.message()));

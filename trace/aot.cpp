@@ -10,6 +10,7 @@
 #include "ir/text.h"
 #include "runtime/device.h"
 #include "sheaf/jit.h"
+#include "trace/communication.h"
 #include "trace/execute.h"
 #include "trace/messages.h"
 
@@ -81,6 +82,27 @@ void check_arguments(const Program& p, const sheaf::detail::FlatCall& call) {
                                           mismatches(p, call)));
 }
 
+// The leaves where they lay when the program was compiled: those that nobody put anywhere are moved there.
+std::vector<Array> in_place(const Program& p, const sheaf::detail::FlatCall& call) {
+  std::vector<Array> leaves;
+  for (std::size_t i = 0; i < p.likes.size(); ++i) {
+    const Array& x = *call.leaves()[i];
+    const Placement *given = x.node()->placement, *wanted = p.likes[i].node()->placement;
+    if (given && given != wanted) {
+      const std::string before = wanted ? place_text(*wanted) : to_string(Device{});
+      throw ShardingError(
+          call.loc(), fmt::format("compiled {}: {}: {} on {} was compiled, {} on {} is given: move it with device_put",
+                                  p.what, leaf_places(call)[i], type_text(*p.likes[i].node()), before,
+                                  type_text(*x.node()), place_text(*given)));
+    }
+    if (given == wanted) leaves.push_back(x);
+    else
+      leaves.push_back(placed(wanted, moved(x, p.types[i].type, wanted, call.loc()), p.types[i].type, x.node()->is_weak,
+                              call.loc()));
+  }
+  return leaves;
+}
+
 }  // namespace
 
 // ---- Traced ----
@@ -97,18 +119,37 @@ std::vector<Array> results(const Program& p) {
 // ---- Lowered ----
 
 Ptr<Lowering> lower(const Ptr<Program>& p) {
-  return std::make_shared<const Lowering>(Lowering{p, plan_program(p->traced.function, p->donated)});
+  std::vector<const Array*> inputs;
+  for (const Array& x : p->likes) inputs.push_back(&x);
+  for (const Array& x : p->traced.captured) inputs.push_back(&x);
+  return std::make_shared<const Lowering>(Lowering{p, p->runnable->plan(inputs, p->loc)});
 }
 
 std::string text(const Lowering& l) { return ir::print(l.planned.plan.optimised); }
 Cost cost(const Lowering& l) { return public_cost(ir::work_of(*l.planned.plan.optimised)); }
+CollectiveReport collectives(const Lowering& l) { return collectives_of(l.planned.plan); }
+
+Memory memory(const Lowering& l) {
+  const passes::Plan& plan = l.planned.plan;
+  const std::vector<ir::Type> outputs = plan.function->result_types();
+  Memory m{.arguments = bytes_of(plan.function->param_types()),
+           .outputs = bytes_of(outputs),
+           .temporaries = plan.arena_bytes};
+  for (std::size_t j = 0; j < plan.alias.size(); ++j)
+    if (plan.alias[j] >= 0) m.aliased += outputs[j].bytes();
+  return m;
+}
 
 // ---- Compiled ----
 
 Ptr<Code> compile(const Ptr<Lowering>& l) {
   const Loc loc = l->program->loc;
+  const Mesh& mesh = l->planned.program.mesh;
+  if (mesh) check_has_devices(l->program->what, mesh, loc);
   CompiledPtr compiled = sheaf::compile(l->planned, loc);
-  if (const runtime::ExecutablePtr e = compiled->executable()) check(e->warm(runtime::device(0)), loc);
+  const std::vector<Device> devices = mesh ? mesh.devices() : std::vector<Device>{{}};
+  if (const runtime::ExecutablePtr e = compiled->executable())
+    for (const Device d : devices) check(e->warm(runtime::device(d.id)), loc);
   return std::make_shared<const Code>(Code{l, std::move(compiled)});
 }
 
@@ -135,12 +176,7 @@ std::vector<Kernel> kernels(const Code& c) {
 }
 
 Memory memory(const Code& c) {
-  const passes::Plan& plan = c.lowering->planned.plan;
-  Memory m{.arguments = bytes_of(c.compiled->inputs),
-           .outputs = bytes_of(c.compiled->outputs),
-           .temporaries = plan.arena_bytes};
-  for (std::size_t j = 0; j < plan.alias.size(); ++j)
-    if (plan.alias[j] >= 0) m.aliased += c.compiled->outputs[j].bytes();
+  Memory m = memory(*c.lowering);
   const runtime::ExecutablePtr e = c.compiled->executable();
   if (!e) return m;
   for (const codegen::Constant& constant : e->program().constants) m.constants += constant.type.bytes();
@@ -151,9 +187,11 @@ Memory memory(const Code& c) {
 const sheaf::detail::Structure& call(const Code& c, const sheaf::detail::FlatCall& arguments, std::vector<Array>& out) {
   const Program& p = *c.lowering->program;
   check_arguments(p, arguments);
-  std::vector<const Array*> inputs(arguments.leaves().begin(), arguments.leaves().end());
+  const std::vector<Array> leaves = in_place(p, arguments);
+  std::vector<const Array*> inputs;
+  for (const Array& x : leaves) inputs.push_back(&x);
   for (const Array& x : p.traced.captured) inputs.push_back(&x);
-  run(*c.compiled, {p.traced.function}, inputs, p.donated, p.result_weak, arguments.loc(), out);
+  p.runnable->run(inputs, {}, arguments.loc(), out);
   return p.traced.structure;
 }
 

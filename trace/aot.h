@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "sheaf/aot.h"
+#include "trace/runnable.h"
 #include "trace/trace_call.h"
 
 namespace sheaf {
@@ -18,8 +19,8 @@ struct aot::detail::Program {
   std::vector<sheaf::detail::Argument> arguments;
   std::string statics;
   sheaf::Traced traced;
-  std::vector<bool> donated;  // per parameter; empty: none
-  std::vector<bool> result_weak;
+  std::shared_ptr<const Runnable> runnable;
+  std::vector<Array> likes = {};  // what the leaves were, without their values: where they lay counts
 };
 
 }  // namespace sheaf

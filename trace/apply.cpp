@@ -9,9 +9,9 @@
 #include "ir/ops/attrs.h"
 #include "ir/ops/rules.h"
 #include "runtime/cache.h"
-#include "trace/execute.h"
 #include "trace/messages.h"
 #include "trace/recorder.h"
+#include "trace/runnable.h"
 
 namespace sheaf {
 namespace {
@@ -22,12 +22,7 @@ struct RuleError {
   bool is_dtype = false;
 };
 
-struct EagerProgram {
-  ir::FunctionRef function;
-  CompiledPtr program;
-  std::vector<bool> weak;
-};
-using EagerPtr = std::shared_ptr<const EagerProgram>;
+using EagerPtr = std::shared_ptr<const Runnable>;
 
 auto& eager_programs() {
   static auto& cache = *new runtime::SingleFlightMap<std::string, EagerPtr>;
@@ -71,15 +66,8 @@ EagerPtr record(std::string_view name, std::span<const Input> inputs, Loc loc, R
   for (std::size_t i = 0; i < inputs.size(); ++i) values.push_back(ir::ops::convert_to(params[i], inputs[i].dtype));
   ir::Values results = rule(b, values);
   const std::size_t n = results.size();
-  auto program = std::make_shared<EagerProgram>();
-  program->function = b.finish(std::move(results));
-  program->program = compile(program->function, {}, loc);
-  program->weak.assign(n, weak);
-  return program;
-}
-
-void run_eager(const EagerProgram& p, std::span<const Array* const> inputs, Loc loc, std::vector<Array>& out) {
-  run(*p.program, {p.function, loc}, inputs, {}, p.weak, loc, out);
+  return std::make_shared<const Runnable>(b.finish(std::move(results)),
+                                          RunnableOptions{.weak = std::vector<bool>(n, weak)});
 }
 
 std::vector<Array> apply_eagerly(std::string_view name, RuleKey key, std::span<const Input> inputs, Loc loc, Rule rule,
@@ -97,7 +85,7 @@ std::vector<Array> apply_eagerly(std::string_view name, RuleKey key, std::span<c
     arrays.push_back(x.array ? x.array : &numbers.back());
   }
   std::vector<Array> out;
-  run_eager(**program, arrays, loc, out);
+  (*program)->run(arrays, loc, loc, out);
   return out;
 }
 
@@ -169,19 +157,18 @@ std::vector<Array> compose(std::string_view name, RuleKey key, std::span<const O
           r.param(node.type, node.is_weak, {.shown = "", .in_text = "", .place = fmt::format("operand {}", i)}, true));
     }
     const std::vector<Array> results = body(params);
-    auto program = std::make_shared<EagerProgram>();
-    for (const Array& x : results) program->weak.push_back(x.node()->is_weak);
-    program->function = r.finish(results, loc);
+    std::vector<bool> weak;
+    for (const Array& x : results) weak.push_back(x.node()->is_weak);
+    const ir::FunctionRef f = r.finish(results, loc);
     SHEAF_CHECK(r.captured().empty(), "a library function captured an array");
-    program->program = compile(program->function, {}, loc);
-    return program;
+    return std::make_shared<const Runnable>(f, RunnableOptions{.weak = std::move(weak)});
   };
   const auto program = eager_programs().get_or_make(key.bytes(), make);
   check(program.status(), loc);
   std::vector<const Array*> pointers;
   for (const Array& x : arrays) pointers.push_back(&x);
   std::vector<Array> out;
-  run_eager(**program, pointers, loc, out);
+  (*program)->run(pointers, loc, loc, out);
   return out;
 }
 

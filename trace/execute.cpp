@@ -10,12 +10,14 @@
 #include "codegen/lower.h"
 #include "ir/environment.h"
 #include "ir/eval.h"
+#include "ir/eval_spmd.h"
 #include "ir/log.h"
 #include "ir/text.h"
 #include "passes/pipeline.h"
 #include "passes/transforms.h"
 #include "runtime/cache.h"
 #include "runtime/device.h"
+#include "trace/inspect.h"
 
 namespace sheaf {
 namespace {
@@ -23,37 +25,72 @@ namespace {
 // The reference interpreter, for SHEAF_INTERPRET=1: slow, and right.
 class Interpreted final : public Compiled {
  public:
-  explicit Interpreted(const ir::FunctionRef& f) : f_(passes::expand_ops(f)) {}
+  explicit Interpreted(const ir::FunctionRef& f) : f_(passes::expand_ops(f)) {
+    inputs = f->param_types();
+    outputs = f->result_types();
+  }
+  // On a mesh, the program of one device.
+  explicit Interpreted(const passes::Plan& plan) : f_(plan.optimised) {
+    inputs = plan.in_types;
+    outputs = plan.out_types;
+  }
 
-  std::vector<runtime::BufferPtr> run(std::span<const runtime::BufferPtr> buffers, const std::vector<bool>&,
-                                      Loc loc) const override {
+  std::vector<runtime::BufferPtr> run(runtime::Device& device, std::span<const runtime::BufferPtr> buffers,
+                                      const std::vector<bool>&, Loc loc) const override {
+    return to_device(device, ir::eval(*f_, from_device(buffers, loc)), loc);
+  }
+
+  std::vector<std::vector<runtime::BufferPtr>> run_on(std::span<runtime::Device* const> devices,
+                                                      std::span<const std::vector<runtime::BufferPtr>> buffers,
+                                                      const std::vector<bool>&, Loc loc) const override {
+    std::vector<ir::Literals> parts;
+    for (const std::vector<runtime::BufferPtr>& of_device : buffers) parts.push_back(from_device(of_device, loc));
+    std::vector<std::vector<runtime::BufferPtr>> out;
+    for (const ir::Literals& results : ir::eval_spmd(f_, parts))
+      out.push_back(to_device(*devices[out.size()], results, loc));
+    return out;
+  }
+
+ private:
+  ir::Literals from_device(std::span<const runtime::BufferPtr> buffers, Loc loc) const {
     ir::Literals literals;
     for (std::size_t i = 0; i < buffers.size(); ++i) {
       literals.emplace_back(f_->params()[i].type());
       check(buffers[i]->to_host(std::span(literals[i].data(), literals[i].bytes())), loc);
     }
+    return literals;
+  }
+
+  static std::vector<runtime::BufferPtr> to_device(runtime::Device& device, const ir::Literals& literals, Loc loc) {
     std::vector<runtime::BufferPtr> out;
-    for (const ir::Literal& r : ir::eval(*f_, literals)) {
-      auto buffer = runtime::Buffer::from_host(runtime::device(0), std::span(r.data(), r.bytes()), loc);
+    for (const ir::Literal& r : literals) {
+      auto buffer = runtime::Buffer::from_host(device, std::span(r.data(), r.bytes()), loc);
       check(buffer.status(), loc);
       out.push_back(*std::move(buffer));
     }
     return out;
   }
 
- private:
   ir::FunctionRef f_;
 };
 
-// A loaded executable on the one device there is so far.
+// A loaded executable.
 class Native final : public Compiled {
  public:
   explicit Native(runtime::ExecutablePtr e) : executable_(std::move(e)) {}
   runtime::ExecutablePtr executable() const override { return executable_; }
 
-  std::vector<runtime::BufferPtr> run(std::span<const runtime::BufferPtr> buffers, const std::vector<bool>& donated,
-                                      Loc loc) const override {
-    auto out = executable_->run(runtime::device(0), buffers, {.donated = donated, .loc = loc});
+  std::vector<runtime::BufferPtr> run(runtime::Device& device, std::span<const runtime::BufferPtr> buffers,
+                                      const std::vector<bool>& donated, Loc loc) const override {
+    auto out = executable_->run(device, buffers, {.donated = donated, .loc = loc});
+    check(out.status(), loc);
+    return *std::move(out);
+  }
+
+  std::vector<std::vector<runtime::BufferPtr>> run_on(std::span<runtime::Device* const> devices,
+                                                      std::span<const std::vector<runtime::BufferPtr>> buffers,
+                                                      const std::vector<bool>& donated, Loc loc) const override {
+    auto out = executable_->run_spmd(devices, buffers, {.donated = donated, .loc = loc});
     check(out.status(), loc);
     return *std::move(out);
   }
@@ -96,7 +133,7 @@ class Laps {
 // Plan -> Program -> Executable.
 std::shared_ptr<Compiled> load(const Planned& planned, Loc loc) {
   Dump dump = planned.dump;
-  Laps laps(dump, planned.function->name());
+  Laps laps(dump, planned.program.function->name());
   codegen::Program program = codegen::lower(planned.plan);
   laps.done("codegen");
   dump.plan(planned.plan);
@@ -105,21 +142,33 @@ std::shared_ptr<Compiled> load(const Planned& planned, Loc loc) {
   auto executable = runtime::Executable::load(std::move(program));
   check(executable.status(), loc);
   laps.done("load");
-  return std::make_shared<Native>(*std::move(executable));
+  auto made = std::make_shared<Native>(*std::move(executable));
+  const ir::FunctionRef& f = planned.program.function;
+  made->inputs = f->mesh() ? planned.plan.in_types : f->param_types();
+  made->outputs = f->mesh() ? planned.plan.out_types : f->result_types();
+  return made;
 }
 
-// The program equal to f, made by `make` if there is none yet.
-CompiledPtr find_or_make(const ir::FunctionRef& f, const std::vector<bool>& donated, Loc loc, bool* is_new,
-                         absl::FunctionRef<std::shared_ptr<Compiled>()> make) {
-  std::string key = ir::canonical_text(f);
+std::shared_ptr<Compiled> interpreted(const MeshProgram& program) {
+  if (!program.function->mesh()) return std::make_shared<Interpreted>(program.function);
+  return std::make_shared<Interpreted>(plan_program(program, {}).plan);
+}
+
+std::string key_of(const MeshProgram& program, const std::vector<bool>& donated) {
+  std::string key = ir::canonical_text(program.function);
+  if (const ir::Mesh mesh = program.function->mesh()) key += "mesh:" + ir::to_string(mesh);
+  for (const auto& spec : program.results) key += spec ? " result:" + ir::to_text(*spec) : " result";
   key += "donated:";
   for (const bool d : donated) key += d ? '1' : '0';
-  const auto program = programs().get_or_make(key, [&]() -> absl::StatusOr<CompiledPtr> {
-    std::shared_ptr<Compiled> made = interprets() ? std::make_shared<Interpreted>(f) : make();
-    made->inputs = f->param_types();
-    made->outputs = f->result_types();
+  return key;
+}
+
+// The program equal to this one, made by `make` if there is none yet.
+CompiledPtr find_or_make(const MeshProgram& f, const std::vector<bool>& donated, Loc loc,
+                         absl::FunctionRef<std::shared_ptr<Compiled>()> make) {
+  const auto program = programs().get_or_make(key_of(f, donated), [&]() -> absl::StatusOr<CompiledPtr> {
+    std::shared_ptr<Compiled> made = interprets() ? interpreted(f) : make();
     ++loaded;
-    if (is_new) *is_new = true;
     return made;
   });
   check(program.status(), loc);
@@ -129,37 +178,26 @@ CompiledPtr find_or_make(const ir::FunctionRef& f, const std::vector<bool>& dona
 }  // namespace
 
 // Function -> Plan.
-Planned plan_program(const ir::FunctionRef& f, const std::vector<bool>& donated) {
+Planned plan_program(const MeshProgram& program, const std::vector<bool>& donated) {
+  const ir::FunctionRef& f = program.function;
   Dump dump(f);
   Laps laps(dump, f->name());
-  passes::PipelineOptions options{.donated = donated};
-  if (dump.is_on())
-    options.observe = [&](int n, std::string_view name, const ir::FunctionRef& g) { dump.pass(n, name, g); };
+  passes::PipelineOptions options{.donated = donated, .results = program.results};
+  options.observe = [&](int n, std::string_view name, const ir::FunctionRef& g) {
+    if (dump.is_on()) dump.pass(n, name, g);
+    if (name == "propagate") report_shardings(*g, program.mesh);
+  };
   passes::Plan plan = passes::run_pipeline(f, options);
   laps.done("passes");
-  return {.function = f, .donated = donated, .plan = std::move(plan), .dump = std::move(dump)};
+  return {.program = program, .donated = donated, .plan = std::move(plan), .dump = std::move(dump)};
 }
 
 CompiledPtr compile(const Planned& planned, Loc loc) {
-  return find_or_make(planned.function, planned.donated, loc, nullptr, [&] { return load(planned, loc); });
+  return find_or_make(planned.program, planned.donated, loc, [&] { return load(planned, loc); });
 }
 
-CompiledPtr compile(const ir::FunctionRef& f, const std::vector<bool>& donated, Loc loc, bool* is_new) {
-  return find_or_make(f, donated, loc, is_new, [&] { return load(plan_program(f, donated), loc); });
-}
-
-void run(const Compiled& f, const Source& source, std::span<const Array* const> inputs,
-         const std::vector<bool>& donated, const std::vector<bool>& weak, Loc loc, std::vector<Array>& out) {
-  std::vector<runtime::BufferPtr> buffers;
-  buffers.reserve(inputs.size());
-  for (std::size_t i = 0; i < inputs.size(); ++i) buffers.push_back(buffer_of(*inputs[i], f.inputs[i], loc));
-  const bool is_watched{watched_values()};
-  static const std::vector<bool> nothing;  // the inputs have to outlive the run, for another one
-  std::vector<runtime::BufferPtr> results = f.run(buffers, is_watched ? nothing : donated, loc);
-  if (is_watched) check_results(source, buffers, results, loc);
-  out.reserve(out.size() + results.size());
-  for (std::size_t j = 0; j < results.size(); ++j)
-    out.push_back(concrete(std::move(results[j]), f.outputs[j], !weak.empty() && weak[j], loc));
+CompiledPtr compile(const MeshProgram& program, const std::vector<bool>& donated, Loc loc) {
+  return find_or_make(program, donated, loc, [&] { return load(plan_program(program, donated), loc); });
 }
 
 std::int64_t programs_loaded() { return loaded; }

@@ -3,12 +3,15 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "ir/graph.h"
+#include "ir/sharding.h"
 #include "passes/plan.h"
 #include "runtime/executable.h"
+#include "sheaf/mesh.h"
 #include "trace/array_node.h"
 #include "trace/dump.h"
 #include "trace/nan_search.h"
@@ -19,33 +22,39 @@ namespace sheaf {
 class Compiled {
  public:
   virtual ~Compiled() = default;
-  virtual std::vector<runtime::BufferPtr> run(std::span<const runtime::BufferPtr> inputs,
+  virtual std::vector<runtime::BufferPtr> run(runtime::Device& device, std::span<const runtime::BufferPtr> inputs,
                                               const std::vector<bool>& donated, Loc loc) const = 0;
+  /// Of a program on a mesh: with the parts of each device.
+  virtual std::vector<std::vector<runtime::BufferPtr>> run_on(std::span<runtime::Device* const> devices,
+                                                              std::span<const std::vector<runtime::BufferPtr>> inputs,
+                                                              const std::vector<bool>& donated, Loc loc) const = 0;
   /// Null where the reference interpreter runs it.
   virtual runtime::ExecutablePtr executable() const { return nullptr; }
 
-  std::vector<ir::Type> inputs, outputs;
+  std::vector<ir::Type> inputs, outputs;  // whole; on a mesh with the axes that their parts lie on
 };
 using CompiledPtr = std::shared_ptr<const Compiled>;
 
+/// A traced program, on a mesh if its function is, and where its results are wanted there.
+struct MeshProgram {
+  Mesh mesh = {};  // with its devices, if it has any
+  ir::FunctionRef function;
+  std::vector<std::optional<ir::Spec>> results = {};  // none, or beyond the list: as the compiler decides
+};
+
 /// A program that the passes are done with, and nothing is compiled of.
 struct Planned {
-  ir::FunctionRef function;
+  MeshProgram program;
   std::vector<bool> donated;
   passes::Plan plan;
   Dump dump;
 };
-Planned plan_program(const ir::FunctionRef& f, const std::vector<bool>& donated);
+Planned plan_program(const MeshProgram& program, const std::vector<bool>& donated);
 /// Its compiled form, which is that of any equal program.
 CompiledPtr compile(const Planned& planned, Loc loc);
 
-/// The compiled form of f. Throws RuntimeError if the compiler fails. `is_new`: set when no equal program was there.
-CompiledPtr compile(const ir::FunctionRef& f, const std::vector<bool>& donated, Loc loc, bool* is_new = nullptr);
-
-/// Runs on concrete arrays and appends the results, weak where `weak` says so (empty: none). Throws RuntimeError where
-/// results are searched for NaN and hold one, telling it from `source`.
-void run(const Compiled& f, const Source& source, std::span<const Array* const> inputs,
-         const std::vector<bool>& donated, const std::vector<bool>& weak, Loc loc, std::vector<Array>& out);
+/// The compiled form of the program. Throws RuntimeError if the compiler fails.
+CompiledPtr compile(const MeshProgram& program, const std::vector<bool>& donated, Loc loc);
 
 std::int64_t programs_loaded();
 

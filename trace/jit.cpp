@@ -18,9 +18,10 @@
 #include "runtime/counters.h"
 #include "trace/aot.h"
 #include "trace/apply.h"
-#include "trace/execute.h"
+#include "trace/mesh.h"
 #include "trace/messages.h"
 #include "trace/recorder.h"
+#include "trace/runnable.h"
 #include "trace/trace_call.h"
 
 namespace sheaf {
@@ -38,11 +39,19 @@ struct Entry {
   std::vector<bool> result_weak;
   std::vector<const Array*> captured;
   bool is_reusable = true;  // false: belongs to the trace it was made in
-  mutable std::once_flag once;
-  mutable CompiledPtr program;  // set once ...
-  mutable std::atomic<const Compiled*> known{nullptr};  // ... and then here, for those who only look
+  std::shared_ptr<const Runnable> program = nullptr;
 };
 using EntryPtr = std::shared_ptr<const Entry>;
+
+Array without_value(const ArrayNode& node) {
+  auto like = std::make_shared<ArrayNode>();
+  like->kind = ArrayNode::Kind::abstract;
+  like->is_weak = node.is_weak;
+  like->type = node.type;
+  like->made_at = node.made_at;
+  like->placement = node.placement;
+  return Array(std::move(like));
+}
 
 }  // namespace
 
@@ -76,14 +85,15 @@ class detail::JitFunction {
       throw TypeError(loc_, fmt::format("{}: it uses values or a named axis of the trace around it, and so has no "
                                         "program of its own",
                                         what_));
-    return std::make_shared<const aot::detail::Program>(aot::detail::Program{.what = what_,
-                                                                             .loc = loc_,
-                                                                             .types = e->types,
-                                                                             .arguments = call.arguments(),
-                                                                             .statics = e->statics,
-                                                                             .traced = e->traced,
-                                                                             .donated = e->donated,
-                                                                             .result_weak = e->result_weak});
+    aot::detail::Program p{.what = what_,
+                           .loc = loc_,
+                           .types = e->types,
+                           .arguments = call.arguments(),
+                           .statics = e->statics,
+                           .traced = e->traced,
+                           .runnable = e->program};
+    for (const Array* x : call.leaves()) p.likes.push_back(without_value(*x->node()));
+    return std::make_shared<const aot::detail::Program>(std::move(p));
   }
 
   std::int64_t count_traces() const { return traces_; }
@@ -91,8 +101,8 @@ class detail::JitFunction {
     std::lock_guard lock(mutex_);
     std::vector<const Compiled*> programs;
     for (const EntryPtr& e : entries_) {
-      const Compiled* p = e->known;
-      if (p && std::find(programs.begin(), programs.end(), p) == programs.end()) programs.push_back(p);
+      for (const Compiled* p : e->program->programs())
+        if (std::find(programs.begin(), programs.end(), p) == programs.end()) programs.push_back(p);
     }
     return static_cast<std::int64_t>(programs.size());
   }
@@ -152,7 +162,45 @@ class detail::JitFunction {
       e->captured.push_back(&c);
       e->is_reusable &= c.node()->kind != ArrayNode::Kind::traced;
     }
+    e->program = std::make_shared<const Runnable>(
+        e->traced.function,
+        RunnableOptions{
+            .what = what_, .donated = e->donated, .weak = e->result_weak, .wishes = wishes(call, e->traced)});
     return e;
+  }
+
+  MeshWishes wishes(const FlatCall& call, const Traced& t) const {
+    MeshWishes w{.mesh = options_.mesh, .limits = options_.limits};
+    const std::vector<Argument> arguments = call.arguments();
+    const std::vector<Specs>& in = options_.in_shardings;
+    if (!in.empty() && in.size() != arguments.size())
+      throw TypeError(loc_, fmt::format("{}: {} in_shardings for {} arguments", what_, in.size(), arguments.size()));
+    for (std::size_t k = 0; k < in.size(); ++k)
+      for (PartitionSpec& spec : leaf_specs(what_, in[k], arguments[k].paths, fmt::format("argument {}", k), loc_))
+        w.in.emplace_back(std::move(spec));
+    if (options_.out_shardings.empty()) return w;
+    for (PartitionSpec& spec : result_specs(t.structure.paths)) w.out.emplace_back(std::move(spec));
+    for (const std::string& path : t.structure.paths)
+      w.result_names.push_back(path.empty() ? "the result" : "result " + path);
+    return w;
+  }
+
+  // Of several elements each has the leaves whose paths begin with its number.
+  std::vector<PartitionSpec> result_specs(const std::vector<std::string>& paths) const {
+    const std::vector<Specs>& out = options_.out_shardings;
+    if (out.size() == 1) return leaf_specs(what_, out[0], paths, "the result", loc_);
+    std::vector<PartitionSpec> all;
+    for (std::size_t k = 0; k < out.size(); ++k) {
+      const std::string number = fmt::format("[{}]", k);
+      std::vector<std::string> own;
+      for (const std::string& path : paths)
+        if (path.starts_with(number)) own.push_back(path.substr(number.size()));
+      for (PartitionSpec& spec : leaf_specs(what_, out[k], own, "result " + number, loc_))
+        all.push_back(std::move(spec));
+    }
+    if (all.size() != paths.size())
+      throw TypeError(loc_, fmt::format("{}: {} out_shardings, and the result has other elements", what_, out.size()));
+    return all;
   }
 
   std::vector<bool> donated_leaves(const FlatCall& call) const {
@@ -186,22 +234,16 @@ class detail::JitFunction {
 
   void execute(const Entry& e, const FlatCall& call, std::vector<Array>& out) const {
     const Loc loc = call.loc() ? call.loc() : loc_;
-    std::call_once(e.once, [&] {
-      e.program = compile(e.traced.function, e.donated, loc);
-      e.known = e.program.get();
-    });
-    if (e.captured.empty()) {
-      run(*e.program, {e.traced.function}, call.leaves(), e.donated, e.result_weak, loc, out);
-      return;
-    }
+    if (e.captured.empty()) return e.program->run(call.leaves(), {}, loc, out);
     std::vector<const Array*> inputs(call.leaves().begin(), call.leaves().end());
     inputs.insert(inputs.end(), e.captured.begin(), e.captured.end());
-    run(*e.program, {e.traced.function}, inputs, e.donated, e.result_weak, loc, out);
+    e.program->run(inputs, {}, loc, out);
   }
 
   // Inside another trace: a call of the same Function, so that transforms treat equal calls once.
   void stage(Recorder& r, const Entry& e, const FlatCall& call, std::vector<Array>& out) const {
     const Loc loc = UserLine::or_own(call.loc() ? call.loc() : loc_);
+    if (const Mesh& mesh = e.program->named_mesh()) note_mesh(mesh);
     const std::vector<Array> inputs = inputs_of(call, e.traced);
     if (options_.inlined) {
       out = apply_function(e.traced.function, inputs, loc);
@@ -244,7 +286,13 @@ std::string options_text(const JitOptions& o) {
   std::string s = o.name + (o.inlined ? "|inlined" : "|");
   for (const std::string& a : o.args) s += "|" + a;
   for (const int d : o.donate) s += fmt::format("|{}", d);
-  return s;
+  s += "|" + to_string(o.mesh);
+  for (const Device d : o.mesh.devices()) s += fmt::format(",{}", d.id);
+  for (const auto* list : {&o.in_shardings, &o.out_shardings}) {
+    s += "|";
+    for (const Specs& specs : *list) s += to_string(specs) + ";";
+  }
+  return s + "|" + limits_text(o.limits);
 }
 
 }  // namespace

@@ -3,11 +3,13 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
 #include <numeric>
 
+#include "runtime/assemble.h"
 #include "sheaf/random.h"
+#include "sheaf/sharding.h"
 #include "trace/array_node.h"
+#include "trace/mesh.h"
 
 namespace sheaf {
 
@@ -49,20 +51,44 @@ void Loader::order_epoch(std::int64_t epoch, Loc loc) {
   epoch_ = epoch;
 }
 
+Array Loader::read(const Source& source, std::int64_t first, const Shape& part, const std::vector<std::int64_t>& start,
+                   Loc loc) const {
+  const Shape extent(part.begin() + 1, part.end());
+  const runtime::Region in{source.example, {start.begin() + 1, start.end()}};
+  const runtime::Region out{extent, std::vector<std::int64_t>(extent.size(), 0)};
+  const std::int64_t element = size_bytes(source.dtype), row = num_elements(extent) * element;
+  std::vector<std::byte> rows(static_cast<std::size_t>(part[0] * row));
+  for (std::int64_t i = 0; i < part[0]; ++i)
+    runtime::copy_block(source.bytes.data() + static_cast<std::size_t>(order_[first + i]) * source.row_bytes, in,
+                        rows.data() + i * row, out, extent, element);
+  return detail::from_host(rows.data(), source.dtype, part, source.dtype, loc);
+}
+
 std::vector<Array> Loader::batch(std::int64_t epoch, std::int64_t index, Loc loc) {
   if (index < 0 || index >= batches_) throw ShapeError(loc, fmt::format("Loader: batch {} of {}", index, batches_));
   order_epoch(epoch, loc);
   const std::int64_t begin = index * options_.batch, count = std::min(options_.batch, examples_ - begin);
   std::vector<Array> out;
-  std::vector<std::byte> rows;
   for (const auto& s : sources_) {
-    rows.resize(static_cast<std::size_t>(count) * s->row_bytes);
-    for (std::int64_t i = 0; i < count && s->row_bytes > 0; ++i)
-      std::memcpy(rows.data() + static_cast<std::size_t>(i) * s->row_bytes,
-                  s->bytes.data() + static_cast<std::size_t>(order_[begin + i]) * s->row_bytes, s->row_bytes);
     Shape shape = s->example;
     shape.insert(shape.begin(), count);
-    out.push_back(detail::from_host(rows.data(), s->dtype, shape, s->dtype, loc));
+    if (const Mesh& mesh = options_.sharding.mesh)
+      checked_layout("Loader", mesh, options_.sharding.spec, shape, ir::to_string(ir::Type(s->dtype, shape)), loc);
+    if (!options_.sharding.mesh) {
+      out.push_back(read(*s, begin, shape, std::vector<std::int64_t>(shape.size(), 0), loc));
+      continue;
+    }
+    out.push_back(make_array_from_callback(
+        shape, options_.sharding,
+        [&](const std::vector<Slice>& part) {
+          Shape extent, start;
+          for (const Slice& r : part) {
+            start.push_back(*r.start.value);
+            extent.push_back(*r.stop.value - *r.start.value);
+          }
+          return read(*s, begin + start[0], extent, start, loc);
+        },
+        loc));
   }
   return out;
 }

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <mutex>
 
-#include "ir/check.h"
 #include "sheaf/error.h"
 #include "trace/by_path.h"
 
@@ -153,9 +152,10 @@ auto& noted() {
 void note_mesh(const Mesh& mesh) { noted()[ir_mesh(mesh)] = mesh; }
 
 Mesh noted_mesh(ir::Mesh mesh) {
-  const auto it = noted().find(mesh);
-  SHEAF_CHECK(it != noted().end(), "a program is for a mesh that nobody named");
-  return it->second;
+  if (const auto it = noted().find(mesh); it != noted().end()) return it->second;
+  std::vector<MeshAxis> axes;
+  for (const ir::MeshAxis& a : mesh.axes()) axes.push_back({a.name, a.size});
+  return mesh.size() > std::ssize(devices()) ? Mesh::abstract(std::move(axes), {}) : Mesh(std::move(axes), Loc{});
 }
 
 int process_index() { return 0; }
@@ -169,6 +169,14 @@ std::string to_string(const PartitionSpec& spec) {
     text += dim.is_open ? "unconstrained" : dim.axes.empty() ? "none" : quoted(dim.axes);
   }
   return "P(" + text + ")";
+}
+
+std::string to_string(const Specs& specs) {
+  if (!specs.is_by_path) return to_string(specs.all);
+  std::string text;
+  for (const auto& [path, spec] : specs.by_path)
+    text += fmt::format("{}{{\"{}\", {}}}", text.empty() ? "" : ", ", path, to_string(spec));
+  return "specs({" + text + "})";
 }
 
 std::string to_string(const NamedSharding& sharding) {

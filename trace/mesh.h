@@ -42,7 +42,8 @@ PartitionSpec spec_of(const ir::Sharding& layout, const ir::MeshAtoms& atoms);
 std::vector<Slice> slices_of(const Shape& shape, const ir::MeshAtoms& atoms, const ir::Sharding& layout,
                              std::int64_t device);
 
-/// The devices that the traces of this thread last gave a mesh of these axes: a program names only the axes.
+/// A program names only the axes of its mesh. Its devices are those that the traces of this thread last gave a mesh of
+/// these axes, else the first ones.
 void note_mesh(const Mesh& mesh);
 Mesh noted_mesh(ir::Mesh mesh);
 

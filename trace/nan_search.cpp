@@ -95,8 +95,18 @@ ir::Literals literals_of(std::span<const runtime::BufferPtr> buffers, const std:
   return all;
 }
 
+bool has_shard_map(const ir::Function& f) {
+  for (const ir::Eqn* e : f.eqns()) {
+    if (e->op == &ir::ops::shard_map) return true;
+    for (const ir::FunctionRef& region : e->regions)
+      if (has_shard_map(*region)) return true;
+  }
+  return false;
+}
+
 // Where the bad values of these results come from.
 std::string origin(const Source& source, std::span<const ir::Literal> inputs, BadValues bad) {
+  if (has_shard_map(*source.function)) return "what a shard_map does on parts is not searched equation by equation";
   if (std::string report = first_bad_equation(source, inputs, bad); !report.empty()) return report;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (const std::int64_t at = first_bad(inputs[i], bad); at >= 0) {

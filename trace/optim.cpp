@@ -1,11 +1,22 @@
 // The optimizers' arithmetic on one leaf.
 #include "sheaf/optim.h"
 
+#include "sheaf/sharding.h"
+#include "trace/array_node.h"
 #include "trace/recorder.h"
 
 namespace sheaf::detail {
 
-Array zeros_for(const Array& p, Loc loc) { return zeros(p.shape(), p.dtype(), loc); }
+Array zeros_for(const Array& p, Loc loc) {
+  const ArrayNode& node = node_of(p, loc);
+  if (!node.placement) return zeros(p.shape(), p.dtype(), loc);
+  // Where the parameter is, so that no device holds the whole.
+  const NamedSharding there = p.sharding(loc);
+  if (node.kind == ArrayNode::Kind::abstract) return abstract(p.shape(), p.dtype(), there, loc);
+  const Shape part = there.shard_shape(p.shape(), loc);
+  const auto zero = [&](const std::vector<Slice>&) { return zeros(part, p.dtype(), loc); };
+  return make_array_from_callback(p.shape(), there, zero, loc);
+}
 Array first_step(Loc loc) { return zeros({}, i32, loc); }
 Array next_step(const Array& step, Loc loc) {
   const UserLine line(loc);

@@ -6,8 +6,8 @@
 #include "passes/emit.h"
 #include "trace/apply.h"
 #include "trace/axes.h"
-#include "trace/execute.h"
 #include "trace/messages.h"
+#include "trace/runnable.h"
 
 namespace sheaf {
 namespace {
@@ -57,11 +57,14 @@ Array Recorder::wrap(ir::Value value, bool is_weak, Loc made_at) const {
   return Array(std::move(node));
 }
 
+const void* capture_key(const ArrayNode& node) {
+  if (node.kind != ArrayNode::Kind::concrete) return node.value.node();
+  return node.placement ? static_cast<const void*>(&node) : node.buffer.get();
+}
+
 ir::Value Recorder::capture(const Array& x, const ArrayNode& node) {
   const bool is_concrete = node.kind == ArrayNode::Kind::concrete;
-  const void* key = node.value.node();
-  if (is_concrete) key = node.placement ? static_cast<const void*>(&node) : node.buffer.get();
-  ir::Value& value = captures_[key];
+  ir::Value& value = captures_[capture_key(node)];
   if (!value) {
     const ir::Type type = is_concrete ? node.type : node.value.type();
     value = builder_.param(type.with_varying(ir::joined(type.varying(), chosen_axes())));
@@ -109,8 +112,7 @@ std::vector<Array> apply_function(const ir::FunctionRef& f, std::span<const Arra
   if (!r) {
     std::vector<const Array*> pointers;
     for (const Array& x : inputs) pointers.push_back(&x);
-    const CompiledPtr program = compile(f, donated, loc);
-    run(*program, {f}, pointers, donated, weak, loc, out);
+    Runnable(f, {.donated = donated, .weak = weak}).run(pointers, {}, loc, out);
     return out;
   }
   ir::Values args;

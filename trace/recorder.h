@@ -16,6 +16,9 @@
 
 namespace sheaf {
 
+/// What is captured once: a buffer, a placed array, or a value of an outer trace.
+const void* capture_key(const ArrayNode& node);
+
 class Recorder {
  public:
   Recorder(std::string what, Loc loc, std::string function_name = "main");

@@ -18,10 +18,6 @@ DType beside(DType weak, DType strong) {
   return strong;
 }
 
-const void* capture_key(const ArrayNode& node) {
-  return node.kind == ArrayNode::Kind::concrete ? static_cast<const void*>(node.buffer.get()) : node.value.node();
-}
-
 std::optional<LeafType> meet_on_one(const LeafType& a, const LeafType& b) {
   if (a.type.dims() != b.type.dims()) return {};
   if (a.type == b.type) return LeafType{a.type, a.is_weak && b.is_weak};
@@ -131,4 +127,4 @@ std::vector<bool> weak_of(std::span<const LeafType> types) {
   return weak;
 }
 
-}  // namespace
+}  // namespace sheaf

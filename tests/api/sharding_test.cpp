@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <map>
 #include <numeric>
 
@@ -154,4 +155,166 @@ TEST_CASE("with_sharding outside traced functions moves, and leaves unconstraine
   CHECK(with_sharding(x, mesh(), P(none, "data")).sharding() == NamedSharding{mesh(), P(none, "data")});
   CHECK(with_sharding(x, mesh(), P(unconstrained, "model")).sharding() == NamedSharding{mesh(), P("data", "model")});
   CHECK(with_sharding(x, mesh(), P(unconstrained, "data")).sharding() == NamedSharding{mesh(), P(none, "data")});
+}
+
+// ---- running ----
+
+namespace {
+
+Array forward(const Layer& l, const Array& x) { return tanh(dot(x, l.W) + l.b); }
+Array loss(const Layer& l, const Array& x) { return mean(square(forward(l, x))); }
+
+bool close(const Array& a, const Array& b) {
+  const std::vector<double> u = a.to_vector<double>(), v = b.to_vector<double>();
+  return std::equal(u.begin(), u.end(), v.begin(), v.end(), [](double p, double q) { return std::abs(p - q) < 1e-5; });
+}
+
+}  // namespace
+
+TEST_CASE("eager operations run where their operands are") {
+  const Array x = numbers({8, 4}), sharded = device_put(x, mesh(), P("data", "model"));
+  const Array y = 2.0 * sharded + 1.0;
+  CHECK(y.sharding() == NamedSharding{mesh(), P("data", "model")});
+  CHECK(from_shards(y) == (2.0 * x + 1.0).to_vector<float>());
+  CHECK((sharded + x).sharding() == y.sharding());  // x follows
+  CHECK(same(sum(sharded, {.axes = {0}}), sum(x, {.axes = {0}})));
+  CHECK(same(sharded(slice(2, 5), 1), x(slice(2, 5), 1)));
+  const Array on_five = device_put(x, Device{5});
+  CHECK((on_five * 2).sharding() == NamedSharding{Mesh({}, {Device{5}}), P()});
+  CHECK(same(on_five * 2, x * 2));
+}
+
+TEST_CASE("one trace serves all layouts, each with a program of its own") {
+  const auto f = jit([](Array x, Array w) { return dot(x, w); });
+  const Array x = numbers({8, 4}), w = numbers({4, 6}), y = f(x, w);
+  const Array by_both = f(device_put(x, mesh(), P("data")), device_put(w, mesh(), P(none, "model")));
+  CHECK(by_both.sharding() == NamedSharding{mesh(), P("data", "model")});
+  CHECK(same(by_both, y));
+  CHECK(same(f(device_put(x, mesh(), P("data")), w), y));
+  CHECK(same(f(device_put(x, mesh(), P(none, "model")), device_put(w, mesh(), P("model"))), y));
+  CHECK(traces(f) == 1);
+  CHECK(compiles(f) == 4);
+  CHECK(same(f(device_put(x, mesh(), P("data")), w), y));
+  CHECK(compiles(f) == 4);
+}
+
+TEST_CASE("gradients of a sharded batch are those of the whole") {
+  const Layer layer{numbers({4, 6}) * 0.01, numbers({6}) * 0.1};
+  const Array x = numbers({8, 4}) * 0.05, sharded = device_put(x, mesh(), P("data"));
+  const auto step = jit([](Layer l, Array batch) { return value_and_grad(loss)(l, batch); });
+  const auto [v, g] = step(layer, x);
+  const auto [v8, g8] = step(layer, sharded);
+  CHECK(close(v, v8));
+  CHECK(close(g.W, g8.W));
+  CHECK(close(g.b, g8.b));
+  CHECK(traces(step) == 1);
+  CHECK(close(grad(loss)(layer, sharded).W, g.W));  // eagerly
+}
+
+TEST_CASE("captured arrays are on the mesh that they are on") {
+  const Array w = device_put(numbers({4, 2}), mesh(), P("data"));
+  const auto f = jit([w](Array x) { return dot(x, w); });
+  CHECK(same(f(numbers({3, 4})), dot(numbers({3, 4}), numbers({4, 2}))));
+  CHECK(f(numbers({3, 4})).sharding().mesh == mesh());
+}
+
+TEST_CASE("with_sharding in a traced function says where a value lies, and its cotangent") {
+  const Mesh m = mesh();
+  const auto f = jit([m](Array x) { return with_sharding(x * 2, m, P(none, "data")); });
+  const Array x = numbers({8, 4});
+  CHECK(f(x).sharding() == NamedSharding{m, P(none, "data")});  // on the mesh that the program names
+  CHECK(same(f(device_put(x, m, P("data"))), x * 2));
+  const auto g = jit(grad([m](Array v) { return sum(with_sharding(v, m, P("data")) * 3); }));
+  CHECK(same(g(x), full({8, 4}, 3.0)));
+  const auto rows = vmap([m](Array v) { return with_sharding(v * 2, m, P("data")); });
+  CHECK(same(rows(x), x * 2));
+}
+
+TEST_CASE("jit puts arguments and results where it is told") {
+  const Array x = numbers({8, 4});
+  const auto f = jit([](Array a, Array b) { return std::pair{a + b, sum(a)}; },
+                     {.mesh = mesh(), .in_shardings = {P("data"), P()}, .out_shardings = {P("model"), P()}});
+  const auto [y, s] = f(x, x);
+  CHECK(y.sharding() == NamedSharding{mesh(), P("model")});
+  CHECK(s.is_fully_replicated());
+  CHECK(same(y, x + x));
+  CHECK(s.item<float>() == 496);
+}
+
+TEST_CASE("donated arrays give up their parts, and say who took them") {
+  const auto f = jit([](Array x) { return x + 1; }, {.donate = {0}});
+  const Array x = numbers({8}), given = device_put(x + 0, mesh(), P({"data", "model"}));
+  CHECK(same(f(given), x + 1));
+  CHECK_THROWS_AS(given.to_vector<float>(), RuntimeError);
+  given.sharding();  // is still known
+}
+
+TEST_CASE("compiled programs are of one layout, and put what nobody put") {
+  const Array x = numbers({8, 4});
+  const NamedSharding by_data{mesh(), P("data")};
+  const auto f = jit([](Array a) { return sum(a, {.axes = {0}}); });
+  const auto compiled = f.trace(abstract({8, 4}, f32, by_data)).lower().compile();
+  CHECK(same(compiled(device_put(x, by_data)), sum(x, {.axes = {0}})));
+  CHECK(same(compiled(x), sum(x, {.axes = {0}})));
+  CHECK(compiled.memory().arguments == 2 * 4 * 4);  // of each device
+}
+
+TEST_CASE("programs are planned for meshes that are not there, with what they send") {
+  const Mesh large = Mesh::abstract({{"data", 8}, {"model", 128}});
+  const auto step =
+      jit([](Array w, Array x) { return grad([](Array v, Array b) { return sum(square(dot(b, v))); })(w, x); });
+  const auto lowered = step.trace(abstract({1024, 4096}, f32, {large, P(none, "model")}),
+                                  abstract({8192, 1024}, f32, {large, P("data")}))
+                           .lower();
+  CHECK(lowered.memory().arguments == 4 * (1024 * 32 + 1024 * 1024));
+  const CollectiveReport report = lowered.collectives();
+  REQUIRE(report.entries.size() == 1);
+  INFO(report.text);
+  CHECK(report.entries[0].op == "all_reduce");
+  CHECK(report.entries[0].reduction == "sum");
+  CHECK(report.entries[0].axes == std::vector<std::string>{"data"});
+  CHECK(report.entries[0].is_implicit);
+  CHECK(report.text.find("all_reduce") != std::string::npos);
+}
+
+TEST_CASE("a sharding is drawn as a grid of the last two dims, one for each part of those before") {
+  CHECK(visualize_sharding(device_put(numbers({8, 4}), mesh(), P("data", "model"))) ==
+        "+---+---+\n| 0 | 1 |\n+---+---+\n| 2 | 3 |\n+---+---+\n| 4 | 5 |\n+---+---+\n| 6 | 7 |\n+---+---+\n");
+  CHECK(visualize_sharding({4}, {mesh(), P("model")}) ==
+        "+---------+---------+\n| 0,2,4,6 | 1,3,5,7 |\n+---------+---------+\n");
+  CHECK(visualize_sharding({}, {mesh(), P()}) == "+-----+\n| 0-7 |\n+-----+\n");
+  CHECK(visualize_sharding(numbers({2})) == "+---+\n| 0 |\n+---+\n");
+  CHECK(visualize_sharding({4, 1, 3, 6}, {Mesh::abstract({{"x", 2}, {"y", 2}}), P("x", none, none, "y")}) ==
+        "[0:2, :, :, :]\n+---+---+\n| 0 | 1 |\n+---+---+\n[2:4, :, :, :]\n+---+---+\n| 2 | 3 |\n+---+---+\n");
+  const std::string svg = sharding_svg({2}, {Mesh({{"x", 2}}), P("x")});
+  CHECK(svg.find("<svg") == 0);
+  CHECK(svg.find(">1</text>") != std::string::npos);
+}
+
+TEST_CASE("the loader reads for each device the rows that it holds") {
+  const Array x = numbers({20, 6});
+  Loader whole({x}, {.batch = 8, .seed = 3});
+  Loader rows({x}, {.batch = 8, .seed = 3, .sharding = {mesh(), P("data", "model")}});
+  for (std::int64_t i = 0; i < rows.batches(); ++i) {
+    const Array batch = rows.batch(1, i)[0];
+    CHECK(batch.sharding() == NamedSharding{mesh(), P("data", "model")});
+    CHECK(same(batch, whole.batch(1, i)[0]));
+  }
+}
+
+TEST_CASE("the layout of a value inside a program can be asked for, once per layout of the program") {
+  std::vector<NamedSharding> seen;
+  const auto f = jit([&seen](Array x, Array w) {
+    const Array h = inspect_sharding(dot(x, w), [&seen](const NamedSharding& s) { seen.push_back(s); });
+    return sum(tanh(h));
+  });
+  const Array x = numbers({8, 4}), w = numbers({4, 6});
+  f(device_put(x, mesh(), P("data")), device_put(w, mesh(), P(none, "model")));
+  REQUIRE(seen.size() == 1);
+  CHECK(seen[0] == NamedSharding{mesh(), P("data", "model")});
+  f(device_put(x, mesh(), P("data")), device_put(w, mesh(), P(none, "model")));
+  CHECK(seen.size() == 1);
+  f(x, w);
+  REQUIRE(seen.size() == 2);
+  CHECK(seen[1].is_fully_replicated());
 }

@@ -58,3 +58,144 @@ TEST_CASE("a spec that does not fit says which dim, axis and sizes") {
   CHECK(message_here<ShardingError>([&] { NamedSharding{mesh, P("data")}.devices_indices({8}); }) ==
         "HERE: devices_indices: the mesh [data=4, model=2, one=1] is abstract: it has no devices");
 }
+
+namespace {
+
+struct Layer {
+  Array W, b;
+};
+
+const Mesh& eight() {
+  static const Mesh m = [] {
+    ensure_devices(8);
+    return Mesh({{"data", 4}, {"model", 2}});
+  }();
+  return m;
+}
+
+}  // namespace
+
+TEST_CASE("arrays that do not fit where they are put are told by the field that they are in") {
+  const Mesh& m = eight();
+  const Layer layer{zeros({4, 6}), zeros({6})};
+  const auto text = [&](const Specs& specs) { return message_here<Error>([&] { device_put(layer, m, specs); }); };
+  CHECK(text(specs({{".W", P()}, {".b", P("data")}})) ==
+        "HERE: device_put: .b: P(\"data\") of f32[6]: dim 0 of size 6 does not divide over axis \"data\" of size 4");
+  CHECK(text(P(none, none)) == "HERE: device_put: .b: P(none, none) of f32[6]: the spec has 2 dims, the array 1");
+  CHECK(text(specs({{".W", P()}})) == "HERE: device_put: the tree has the leaf .b, and specs only for .W");
+  CHECK(text(specs({{"", P()}, {".c", P()}})) == "HERE: device_put: the tree has no leaf .c to give a spec");
+  CHECK(message_here<ShardingError>([&] { device_put(layer, Mesh::abstract({{"x", 2}}), P()); }) ==
+        "HERE: device_put: .W: the mesh [x=2] is abstract: it has no devices");
+  CHECK(message_here<ShardingError>([&] { device_put(layer, Device{4000}); }) ==
+        "HERE: device_put: there is no device cpu:4000, only cpu:0 to cpu:" + std::to_string(devices().size() - 1));
+  const auto uneven = jit([&](Array x) { return with_sharding(x, m, P("data")); }, {.name = "f"});
+  CHECK(message_here<ShardingError>([&] { uneven(zeros({6})); }) ==
+        "HERE: with_sharding: P(\"data\") of f32[6]: dim 0 of size 6 does not divide over axis \"data\" of size 4");
+}
+
+TEST_CASE("arrays on two meshes are both told, with where they were put there") {
+  const Mesh& m = eight();
+  const Mesh line({{"x", 8}});
+  const Array a = device_put(zeros({8, 2}), m, P("data")), b = device_put(zeros({8, 2}), line, P("x"));
+  CHECK(message_here<ShardingError>([&] { a + b; }) ==
+        "HERE: add: the arrays are on different meshes or devices: move one with device_put\n"
+        "  lhs: f32[8@data, 2] on [data=4, model=2]   (made at HERE)\n"
+        "  rhs: f32[8@x, 2] on [x=8]   (made at HERE)");
+  const Array c = device_put(zeros({8, 2}), Device{3});
+  const auto f = jit([](Array x, Layer l) { return dot(x, l.W); }, {.name = "step", .args = {"x", "layer"}});
+  CHECK(message_here<ShardingError>([&] { f(a, Layer{transpose(c), c}); }) ==
+        "HERE: jit step: the arrays are on different meshes or devices: move one with device_put\n"
+        "  x: f32[8@data, 2] on [data=4, model=2]   (made at HERE)\n"
+        "  layer.W: f32[2, 8] on cpu:3   (made at HERE)");
+  const auto g = jit([&](Array x) { return with_sharding(x, line, P()); }, {.name = "g", .args = {"x"}});
+  CHECK(message_here<ShardingError>([&] { g(a); }) ==
+        "HERE: jit g: the program is for the mesh [x=8]: move the arrays with device_put\n"
+        "  x: f32[8@data, 2] on [data=4, model=2]   (made at HERE)");
+  const auto h = jit([&](Array x) { return with_sharding(with_sharding(x, line, P()), m, P()); }, {.name = "h"});
+  CHECK(message_here<ShardingError>([&] { h(zeros({8})); }) ==
+        "HERE: jit h: a program runs on one mesh\n"
+        "  with_sharding at HERE: [x=8]\n"
+        "  with_sharding at HERE: [data=4, model=2]");
+}
+
+TEST_CASE("what jit is told of layouts has to fit its arguments and results") {
+  const Mesh& m = eight();
+  const Array x = device_put(zeros({8, 2}), m, P("data"));
+  const auto identity = [](Array v) { return v; };
+  const auto f = jit(identity, {.name = "f", .args = {"v"}, .in_shardings = {P("model")}});
+  CHECK(message_here<ShardingError>([&] { f(x); }) ==
+        "HERE: jit f: in_shardings has P(\"model\"), and the argument lies otherwise: move it with device_put\n"
+        "  v: f32[8@data, 2] on [data=4, model=2]   (made at HERE)");
+  CHECK(message_here<ShardingError>([&] { f(zeros({8})); }) ==
+        "HERE: jit f: in_shardings and out_shardings are of a mesh: give .mesh, or put an argument on one");
+  const auto g = jit(identity, {.name = "g", .mesh = m, .out_shardings = {P(none, "data")}});
+  CHECK(
+      message_here<ShardingError>([&] { g(zeros({8, 2})); }) ==
+      "HERE: jit g: out_shardings of the result: P(none, \"data\") of f32[8, 2]: dim 1 of size 2 does not divide over "
+      "axis \"data\" of size 4");
+  const auto two = jit(identity, {.name = "two", .in_shardings = {P(), P()}});
+  CHECK(message_here<TypeError>([&] { two(x); }) == "HERE: jit two: 2 in_shardings for 1 arguments");
+}
+
+TEST_CASE("limits on communication name what is over them and why it is needed") {
+  const Array x = device_put(zeros({4096, 64}), eight(), P("data"));
+  const auto total = [](Array v) { return sum(v, {.axes = {0}}); };
+  const auto text = [&](const CommunicationLimits& limits) {
+    const auto f = jit(total, {.name = "total", .limits = limits});
+    return message_here<Error>([&] { f(x); });
+  };
+  CHECK(
+      text({.no_implicit_comm = true}) ==
+      "HERE: jit total: all_reduce(sum) over data of 256 bytes is not what the program says; HERE: reduce reduces a dim "
+      "split on data");
+  CHECK(text({.max_bytes = 4}) ==
+        "HERE: jit total: all_reduce(sum) over data of 256 bytes takes what a device sends to 384 bytes, past 4; HERE: "
+        "reduce reduces a dim split on data");
+  CHECK(
+      text({.forbid = {{"all_reduce", "data"}}}) ==
+      "HERE: jit total: all_reduce(sum) over data of 256 bytes is forbidden; HERE: reduce reduces a dim split on data");
+  CHECK(text({.max_bytes = 1000, .forbid = {{"all_gather", ""}, {"", "model"}}}) == "nothing was thrown");
+  CHECK(text({.forbid = {{"gather", ""}}}) == "HERE: jit total: the limits forbid \"gather\", which is no collective");
+}
+
+TEST_CASE("a compiled program refuses arrays that lie otherwise") {
+  const auto compiled = jit([](Array x) { return x * 2; }, {.name = "f"})
+                            .trace(abstract({8}, f32, {eight(), P("data")}))
+                            .lower()
+                            .compile();
+  const Array other = device_put(zeros({8}), eight(), P("model"));
+  CHECK(message_here<ShardingError>([&] { compiled(other); }) ==
+        "HERE: compiled jit f: argument 0: f32[8@data] on [data=4, model=2] was compiled, f32[8@model] on [data=4, "
+        "model=2] is given: move it with device_put");
+}
+
+TEST_CASE("making an array of parts says which part is wrong") {
+  const NamedSharding s{Mesh({{"x", 2}}), P("x")};
+  const Array two = zeros({2}), on_one = device_put(zeros({2}), Device{1}), on_seven = device_put(two, Device{7});
+  CHECK(message_here<ShapeError>([&] { make_array_from_callback({4}, s, [](const auto&) { return zeros({3}); }); }) ==
+        "HERE: make_array_from_callback: the part of cpu:0 has to be f32[2], not f32[3]");
+  int calls = 0;
+  const auto mixed = [&](const std::vector<Slice>&) { return zeros({2}, calls++ ? i32 : f32); };
+  CHECK(message_here<TypeError>([&] { make_array_from_callback({4}, s, mixed); }) ==
+        "HERE: make_array_from_callback: the part of cpu:1 has to be f32[2] as those before, not i32[2]");
+  CHECK(message_here<ShapeError>([&] { make_array_from_process_local_data(s, two, Shape{4}); }) ==
+        "HERE: make_array_from_process_local_data: this process has all of [4], not f32[2]");
+  const auto text = [&](const std::vector<Array>& parts) {
+    return message_here<Error>([&] { make_array_from_single_device_arrays({4}, s, parts); });
+  };
+  const std::string who = "HERE: make_array_from_single_device_arrays: ";
+  CHECK(text({two}) == who + "P(\"x\") on [x=2] takes 2 parts, and there are 1");
+  CHECK(text({two, zeros({3})}) == who + "part 1 has to be f32[2], not f32[3]");
+  CHECK(text({two, on_seven}) == who + "part 1 is on cpu:7, and the mesh has [x=2]");
+  CHECK(text({on_one, on_one}) == who + "part 0 and part 1 are both on cpu:1");
+}
+
+TEST_CASE("traced values have no layout yet") {
+  const auto f = jit([](Array x) { return x.is_fully_replicated() ? x : -x; }, {.name = "f"});
+  CHECK(message_here<TypeError>([&] { f(zeros({2})); }) ==
+        "HERE: is_fully_replicated: where a traced value lies is decided when the program is compiled: f32[2] made at "
+        "HERE while tracing jit f, HERE");
+  const auto g = jit([](Array x) { return device_put(x, Device{1}); }, {.name = "g"});
+  CHECK(message_here<TypeError>([&] { g(zeros({2})); }) ==
+        "HERE: device_put: a traced function runs where its arguments are: put them on cpu:1 before the call");
+}

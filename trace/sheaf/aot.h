@@ -6,6 +6,7 @@
 #pragma once
 
 #include "sheaf/call.h"
+#include "sheaf/communication.h"
 
 namespace sheaf::aot {
 
@@ -17,7 +18,7 @@ struct Cost {
   double transcendentals = 0;  // calls of exp, log, tanh, pow and their like, which are no flops
 };
 
-/// Bytes that one run needs.
+/// Bytes that one run needs; of a program on a mesh, on each device.
 struct Memory {
   std::int64_t arguments = 0;    // captured arrays included
   std::int64_t outputs = 0;
@@ -50,6 +51,8 @@ const sheaf::detail::Structure& structure(const Program& p);
 Ptr<Lowering> lower(const Ptr<Program>& p);
 std::string text(const Lowering& l);
 Cost cost(const Lowering& l);
+Memory memory(const Lowering& l);
+CollectiveReport collectives(const Lowering& l);
 Ptr<Code> compile(const Ptr<Lowering>& l);
 std::string text(const Code& c);
 std::vector<Kernel> kernels(const Code& c);
@@ -104,6 +107,10 @@ class Lowered {
   std::string text() const { return detail::text(*lowering_); }
   /// As if each equation ran alone: Compiled::cost() says what fusion saves.
   Cost cost() const { return detail::cost(*lowering_); }
+  /// Without constants and code, which are not there yet.
+  Memory memory() const { return detail::memory(*lowering_); }
+  /// What the devices of a mesh send each other; empty where there is none.
+  CollectiveReport collectives() const { return detail::collectives(*lowering_); }
   /// Compiles every kernel, and touches the memory that a run needs.
   Compiled<R, A...> compile() const { return Compiled<R, A...>(detail::compile(lowering_)); }
 

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "sheaf/mesh.h"
 #include "sheaf/ops.h"
 
 namespace sheaf {
@@ -13,6 +14,7 @@ struct LoaderOptions {
   std::int64_t seed = 0;
   bool shuffle = true;
   bool drop_last = true;   // the last, smaller batch of an epoch, which would compile a program of its own
+  NamedSharding sharding = {};  // of batches: each device reads the rows it holds, and no more; no mesh: one device
 };
 
 class Loader {
@@ -21,13 +23,17 @@ class Loader {
   explicit Loader(std::vector<Array> arrays, LoaderOptions options = {}, Loc loc = Loc::current());
 
   std::int64_t batches() const { return batches_; }  // per epoch
-  /// Batch `index` of `epoch`: one array per data array, copied from host memory.
+  /// Batch `index` of `epoch`: one array per data array, copied from host memory. Throws ShardingError where a batch
+  /// does not divide as .sharding says.
   std::vector<Array> batch(std::int64_t epoch, std::int64_t index, Loc loc = Loc::current());
 
  private:
   void order_epoch(std::int64_t epoch, Loc loc);
 
   struct Source;  // bytes on the host
+  /// The rows of `order_` from `first` on, as many as `part` has, of each the elements from `start` on.
+  Array read(const Source& source, std::int64_t first, const Shape& part, const std::vector<std::int64_t>& start,
+             Loc loc) const;
   std::vector<std::shared_ptr<const Source>> sources_;
   LoaderOptions options_;
   std::int64_t examples_ = 0, batches_ = 0;

@@ -113,6 +113,7 @@ struct Specs {
   bool is_by_path = false;  // then `by_path` counts, not `all`
   std::vector<std::pair<std::string, PartitionSpec>> by_path = {};
 };
+std::string to_string(const Specs& specs);
 inline Specs specs(std::vector<std::pair<std::string, PartitionSpec>> by_path) {
   Specs s;
   s.is_by_path = true;

@@ -109,4 +109,8 @@ std::string visualize_sharding(const Array& x, Loc loc = Loc::current());
 std::string sharding_svg(const Shape& shape, const NamedSharding& sharding, Loc loc = Loc::current());
 std::string sharding_svg(const Array& x, Loc loc = Loc::current());
 
+/// x itself, and `report` is told how it lies: in a traced function once for each layout that a program with it is
+/// compiled for, else at once. Use what it returns. `report` must not run anything.
+Array inspect_sharding(const Array& x, std::function<void(const NamedSharding&)> report, Loc loc = Loc::current());
+
 }  // namespace sheaf

@@ -1,0 +1,279 @@
+// On which devices a call runs, and the form of its program for them.
+#include "trace/runnable.h"
+
+#include <absl/container/flat_hash_set.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ir/builder.h"
+#include "ir/op.h"
+#include "ir/ops/attrs.h"
+#include "passes/emit.h"
+#include "runtime/device.h"
+#include "sheaf/error.h"
+#include "trace/messages.h"
+
+namespace sheaf {
+
+struct Runnable::Form {
+  Mesh mesh;
+  std::vector<runtime::Device*> devices;
+  std::vector<const Placement*> given;  // of the inputs; null: of one that nobody put anywhere
+  std::vector<const Placement*> in, out;
+  CompiledPtr program;
+};
+
+namespace {
+
+// The mesh that with_sharding and shard_map in the program are for.
+struct NamedMesh {
+  std::string text;
+  const ir::Eqn* by = nullptr;
+  absl::flat_hash_set<const ir::Function*> seen;  // equal calls share their region
+};
+
+void find_mesh(const ir::Function& f, NamedMesh& found, const std::string& what) {
+  if (!found.seen.insert(&f).second) return;
+  for (const ir::Eqn* e : f.eqns()) {
+    const bool is_constraint = e->op == &ir::ops::with_sharding;
+    if (is_constraint || e->op == &ir::ops::shard_map) {
+      const std::string& text =
+          is_constraint ? e->attrs<ir::ops::WithSharding>().mesh : e->attrs<ir::ops::ShardMap>().mesh;
+      if (found.by && text != found.text)
+        throw ShardingError(e->loc, fmt::format("{}: a program runs on one mesh\n  {} at {}: [{}]\n  {} at {}: [{}]",
+                                                what, found.by->op->name, to_string(found.by->loc), found.text,
+                                                e->op->name, to_string(e->loc), text));
+      found.text = text;
+      found.by = e;
+    }
+    for (const ir::FunctionRef& region : e->regions) find_mesh(*region, found, what);
+  }
+}
+
+Mesh mesh_named_in(const ir::Function& f, const std::string& what) {
+  NamedMesh found;
+  find_mesh(f, found, what);
+  return found.by ? noted_mesh(*ir::Mesh::parse(found.text)) : Mesh();
+}
+
+std::string input_name(const ir::Function& f, std::size_t i) {
+  const std::string& name = f.params()[i].name();
+  if (!name.empty()) return name;
+  return f.params().size() == 2 ? (i == 0 ? "lhs" : "rhs") : fmt::format("operand {}", i);
+}
+
+std::string lies(const ir::Function& f, std::size_t i, const ArrayNode& node) {
+  return fmt::format("\n  {}: {} on {}   (made at {})", input_name(f, i), type_text(node), place_text(*node.placement),
+                     to_string(node.made_at));
+}
+
+}  // namespace
+
+Runnable::Runnable(ir::FunctionRef f, RunnableOptions options) : function_(std::move(f)), options_(std::move(options)) {
+  if (options_.what.empty()) options_.what = function_->name();
+  own_mesh_ = mesh_named_in(*function_, options_.what);
+  const MeshWishes& wishes = options_.wishes;
+  if (wishes.mesh) own_mesh_ = wishes.mesh;
+  needs_mesh_ = own_mesh_ || !wishes.in.empty() || !wishes.out.empty();
+}
+
+Runnable::~Runnable() = default;
+
+const Compiled& Runnable::single(Loc loc) const {
+  if (const Compiled* known = single_.load(std::memory_order_acquire)) return *known;
+  CompiledPtr made = compile({.function = function_}, options_.donated, loc);
+  std::lock_guard lock(mutex_);
+  if (!single_owner_) single_owner_ = std::move(made);
+  single_.store(single_owner_.get(), std::memory_order_release);
+  return *single_owner_;
+}
+
+std::vector<const Compiled*> Runnable::programs() const {
+  std::lock_guard lock(mutex_);
+  std::vector<const Compiled*> all;
+  if (single_owner_) all.push_back(single_owner_.get());
+  for (const auto& form : forms_) all.push_back(form->program.get());
+  return all;
+}
+
+void Runnable::run(std::span<const Array* const> inputs, Loc line, Loc loc, std::vector<Array>& out) const {
+  bool is_placed = needs_mesh_;
+  for (const Array* x : inputs) is_placed |= x->has_value() && x->node()->placement;
+  if (!is_placed) return run_single(nullptr, inputs, line, loc, out);
+  const Mesh mesh = mesh_of(inputs, loc);
+  check_has_devices(options_.what, mesh, loc);
+  if (mesh.rank() > 0) return run_on(mesh, inputs, line, loc, out);
+  run_single(&runtime::device(mesh.devices()[0].id), inputs, line, loc, out);
+}
+
+// `device`: that of the inputs which somebody put there; null: nobody did.
+void Runnable::run_single(runtime::Device* device, std::span<const Array* const> inputs, Loc line, Loc loc,
+                          std::vector<Array>& out) const {
+  const Compiled& program = single(loc);
+  std::vector<runtime::BufferPtr> buffers;
+  buffers.reserve(inputs.size());
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const ir::Type type = program.inputs[i];
+    if (!device) buffers.push_back(buffer_of(*inputs[i], type, loc));
+    else buffers.push_back(moved(*inputs[i], type, placement_on({device->id()}, type.rank()), loc)[0]);
+  }
+  const bool is_watched{watched_values()};
+  static const std::vector<bool> nothing;  // the inputs have to outlive the run, for another one
+  runtime::Device& on = device ? *device : runtime::device(0);
+  std::vector<runtime::BufferPtr> results = program.run(on, buffers, is_watched ? nothing : options_.donated, loc);
+  if (is_watched) check_results({function_, line}, buffers, results, loc);
+  out.reserve(out.size() + results.size());
+  for (std::size_t j = 0; j < results.size(); ++j) {
+    const ir::Type type = program.outputs[j];
+    const bool is_weak = !options_.weak.empty() && options_.weak[j];
+    if (!device) out.push_back(concrete(std::move(results[j]), type, is_weak, loc));
+    else out.push_back(placed(placement_on({device->id()}, type.rank()), {std::move(results[j])}, type, is_weak, loc));
+  }
+}
+
+Mesh Runnable::mesh_of(std::span<const Array* const> inputs, Loc loc) const {
+  std::optional<std::size_t> first;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const ArrayNode& node = node_of(*inputs[i], loc);
+    if (!node.placement) continue;
+    if (!first) first = i;
+    const ArrayNode& other = *inputs[*first]->node();
+    if (node.placement->mesh != other.placement->mesh)
+      throw ShardingError(loc, fmt::format("{}: the arrays are on different meshes or devices: move one with "
+                                           "device_put{}{}",
+                                           options_.what, lies(*function_, *first, other), lies(*function_, i, node)));
+  }
+  if (!first && !own_mesh_)
+    throw ShardingError(loc, fmt::format("{}: in_shardings and out_shardings are of a mesh: give .mesh, or put an "
+                                         "argument on one",
+                                         options_.what));
+  if (!first) return own_mesh_;
+  const ArrayNode& node = *inputs[*first]->node();
+  if (own_mesh_ && own_mesh_ != node.placement->mesh)
+    throw ShardingError(loc, fmt::format("{}: the program is for the mesh {}{}: move the arrays with device_put{}",
+                                         options_.what, to_string(own_mesh_),
+                                         own_mesh_.axes() == node.placement->mesh.axes() ? " of other devices" : "",
+                                         lies(*function_, *first, node)));
+  return node.placement->mesh;
+}
+
+// Where the inputs will be: where they are, or where they are wanted, or whole on every device.
+std::vector<const Placement*> Runnable::placements(const Mesh& mesh, std::span<const Array* const> inputs,
+                                                   Loc loc) const {
+  const std::vector<std::optional<PartitionSpec>>& wanted = options_.wishes.in;
+  std::vector<const Placement*> in;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const ArrayNode& node = *inputs[i]->node();
+    const int rank = node.type.rank();
+    const Placement* given = node.placement;
+    in.push_back(given ? given : replicated_on(mesh, rank));
+    if (i >= wanted.size() || !wanted[i]) continue;
+    const std::string name = fmt::format("{}: {}", options_.what, input_name(*function_, i));
+    in.back() = placement_of(mesh, checked_layout(name, mesh, *wanted[i], node.type.dims(), type_text(node), loc));
+    if (given && given != in.back())
+      throw ShardingError(loc, fmt::format("{}: in_shardings has {}, and the argument lies otherwise: move it with "
+                                           "device_put{}",
+                                           options_.what, to_string(*wanted[i]), lies(*function_, i, node)));
+  }
+  return in;
+}
+
+// The program on the mesh, its parameters laid out as the inputs are.
+MeshProgram Runnable::mesh_program(const Mesh& mesh, std::span<const Placement* const> in, Loc loc) const {
+  ir::Builder b(function_->name());
+  ir::Values params;
+  for (std::size_t i = 0; i < in.size(); ++i) {
+    const ir::Value p = function_->params()[i];
+    params.push_back(b.param(ir::with_sharding(p.type(), in[i]->atoms(), in[i]->layout), p.name()));
+  }
+  MeshProgram program{.mesh = mesh, .function = nullptr};
+  program.function = b.finish(passes::inline_into(b, *function_, params))->on_mesh(ir_mesh(mesh));
+  const auto& wanted = options_.wishes.out;
+  for (std::size_t j = 0; j < wanted.size(); ++j) {
+    const ir::Type type = function_->results()[j].type();
+    const std::string name = fmt::format("{}: out_shardings of {}", options_.what, options_.wishes.result_names[j]);
+    if (wanted[j]) check_spec(name, mesh, *wanted[j], type.dims(), ir::to_string(type), loc);
+    if (wanted[j]) check_divides(name, mesh, *wanted[j], type.dims(), ir::to_string(type), loc);
+    program.results.push_back(wanted[j] ? std::optional(ir_spec(*wanted[j], type.rank())) : std::nullopt);
+  }
+  return program;
+}
+
+Planned Runnable::planned_within(const MeshProgram& program, Loc loc) const {
+  Planned planned = plan_program(program, options_.donated);
+  check_within(options_.wishes.limits, planned.plan, options_.what, loc);
+  return planned;
+}
+
+CompiledPtr Runnable::compile_within(const MeshProgram& program, Loc loc) const {
+  if (!has_limits(options_.wishes.limits)) return compile(program, options_.donated, loc);
+  return compile(planned_within(program, loc), loc);
+}
+
+const Runnable::Form& Runnable::form_for(const Mesh& mesh, std::span<const Array* const> inputs, Loc loc) const {
+  const auto fits = [&](const Form& form) {
+    if (form.mesh != mesh) return false;
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+      if (inputs[i]->node()->placement != form.given[i]) return false;
+    return true;
+  };
+  if (const Form* last = last_.load(std::memory_order_acquire); last && fits(*last)) return *last;
+  std::lock_guard lock(mutex_);
+  const Form* found = nullptr;
+  for (const auto& form : forms_)
+    if (fits(*form)) found = form.get();
+  if (!found) {
+    auto made = std::make_unique<Form>();
+    made->mesh = mesh;
+    made->devices = replicated_on(mesh, 0)->devices;
+    for (const Array* x : inputs) made->given.push_back(x->node()->placement);
+    made->in = placements(mesh, inputs, loc);
+    made->program = compile_within(mesh_program(mesh, made->in, loc), loc);
+    for (const ir::Type t : made->program->outputs)
+      made->out.push_back(placement_of(mesh, ir::sharding_of(t, atoms_of(mesh))));
+    forms_.push_back(std::move(made));
+    found = forms_.back().get();
+  }
+  last_.store(found, std::memory_order_release);
+  return *found;
+}
+
+void Runnable::run_on(const Mesh& mesh, std::span<const Array* const> inputs, Loc line, Loc loc,
+                      std::vector<Array>& out) const {
+  const Form& form = form_for(mesh, inputs, loc);
+  const std::vector<runtime::Device*>& devices = form.devices;
+  std::vector<std::vector<runtime::BufferPtr>> parts(devices.size());
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const ir::Type type = function_->params()[i].type();
+    std::vector<runtime::BufferPtr> shards = moved(*inputs[i], type, form.in[i], loc);
+    for (std::size_t d = 0; d < devices.size(); ++d) parts[d].push_back(std::move(shards[d]));
+  }
+  const bool is_watched{watched_values()};
+  static const std::vector<bool> nothing;
+  std::vector<std::vector<runtime::BufferPtr>> results =
+      form.program->run_on(devices, parts, is_watched ? nothing : options_.donated, loc);
+  const std::size_t first = out.size();
+  for (std::size_t j = 0; j < form.out.size(); ++j) {
+    std::vector<runtime::BufferPtr> shards;
+    for (std::vector<runtime::BufferPtr>& r : results) shards.push_back(std::move(r[j]));
+    const bool is_weak = !options_.weak.empty() && options_.weak[j];
+    out.push_back(placed(form.out[j], std::move(shards), function_->results()[j].type(), is_weak, loc));
+  }
+  if (!is_watched) return;
+  std::vector<runtime::BufferPtr> whole_inputs, whole_results;
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    whole_inputs.push_back(buffer_of(*inputs[i], function_->params()[i].type(), loc));
+  for (std::size_t j = first; j < out.size(); ++j) whole_results.push_back(gathered(*out[j].node(), loc));
+  check_results({function_, line}, whole_inputs, whole_results, loc);
+}
+
+Planned Runnable::plan(std::span<const Array* const> inputs, Loc loc) const {
+  bool is_placed = needs_mesh_;
+  for (const Array* x : inputs) is_placed |= x->has_value() && x->node()->placement;
+  const Mesh mesh = is_placed ? mesh_of(inputs, loc) : Mesh();
+  if (mesh.rank() == 0) return plan_program({.mesh = mesh, .function = function_}, options_.donated);
+  return planned_within(mesh_program(mesh, placements(mesh, inputs, loc), loc), loc);
+}
+
+}  // namespace sheaf

@@ -1,0 +1,77 @@
+// A traced program with its compiled forms: one for arrays on a single device, and one for each way its inputs have
+// lain on meshes. Where inputs lie is no part of a trace, so another layout means another compiled form and no new
+// trace. Invariant: a form, once there, is found by comparing the addresses of the inputs' placements.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "sheaf/mesh.h"
+#include "trace/communication.h"
+#include "trace/execute.h"
+#include "trace/placement.h"
+
+namespace sheaf {
+
+/// What the user says beyond where the arguments lie.
+struct MeshWishes {
+  Mesh mesh = {};  // where no argument is on one
+  std::vector<std::optional<PartitionSpec>> in = {}, out = {};  // per input and result; what is beyond the list: none
+  std::vector<std::string> result_names = {};  // "result .loss", of those with a wish
+  CommunicationLimits limits = {};
+};
+
+struct RunnableOptions {
+  std::string what = {};  // "jit step", for messages
+  std::vector<bool> donated = {};  // per input; empty: none
+  std::vector<bool> weak = {};  // per result; empty: none
+  MeshWishes wishes = {};
+};
+
+class Runnable {
+ public:
+  Runnable(ir::FunctionRef f, RunnableOptions options);
+  ~Runnable();
+
+  /// The mesh that the user or the program itself names, or none.
+  const Mesh& named_mesh() const { return own_mesh_; }
+  /// Runs on concrete arrays and appends the results. Inputs that nobody put anywhere go where the others are. Throws
+  /// ShardingError where they are on several meshes, RuntimeError if the compiler fails or where results are searched
+  /// for NaN and hold one, told as if all equations were on `line`, if there is one.
+  void run(std::span<const Array* const> inputs, Loc line, Loc loc, std::vector<Array>& out) const;
+  /// The form for inputs that lie as these do (abstract ones will do), planned but not compiled.
+  Planned plan(std::span<const Array* const> inputs, Loc loc) const;
+  /// The forms that have been compiled.
+  std::vector<const Compiled*> programs() const;
+
+ private:
+  struct Form;  // on a mesh
+
+  const Compiled& single(Loc loc) const;
+  void run_single(runtime::Device* device, std::span<const Array* const> inputs, Loc line, Loc loc,
+                  std::vector<Array>& out) const;
+  void run_on(const Mesh& mesh, std::span<const Array* const> inputs, Loc line, Loc loc, std::vector<Array>& out) const;
+  Mesh mesh_of(std::span<const Array* const> inputs, Loc loc) const;
+  const Form& form_for(const Mesh& mesh, std::span<const Array* const> inputs, Loc loc) const;
+  std::vector<const Placement*> placements(const Mesh& mesh, std::span<const Array* const> inputs, Loc loc) const;
+  MeshProgram mesh_program(const Mesh& mesh, std::span<const Placement* const> in, Loc loc) const;
+  Planned planned_within(const MeshProgram& program, Loc loc) const;
+  CompiledPtr compile_within(const MeshProgram& program, Loc loc) const;
+
+  ir::FunctionRef function_;
+  RunnableOptions options_;
+  Mesh own_mesh_;
+  bool needs_mesh_ = false;  // whatever the inputs are
+  mutable std::atomic<const Compiled*> single_{nullptr};
+  mutable std::atomic<const Form*> last_{nullptr};
+  mutable std::mutex mutex_;  // guards what follows
+  mutable CompiledPtr single_owner_;
+  mutable std::vector<std::unique_ptr<const Form>> forms_;
+};
+
+}  // namespace sheaf

@@ -231,6 +231,11 @@ class Search {
     return true;
   }
 
+  // A result that lacks an index which is not reduced is of the whole of it.
+  bool is_whole_in_some(int factor) const {
+    return std::any_of(f_.out.begin(), f_.out.end(), [&](const TensorFactors& t) { return !carries(t, factor); });
+  }
+
   bool is_expressible(const Choice& c) const {
     for (const auto* tensors : {&f_.in, &f_.out})
       for (const TensorFactors& t : *tensors)
@@ -238,7 +243,9 @@ class Search {
     std::optional<ReduceKind> kind;
     if (!c.partial.empty()) kind = ReduceKind::sum;
     for (std::size_t i = 0; i < f_.factors.size(); ++i) {
-      if (f_.factors[i].cls != FactorClass::R || c.factors[i].empty()) continue;
+      if (c.factors[i].empty()) continue;
+      if (f_.factors[i].cls == FactorClass::P && is_whole_in_some(static_cast<int>(i))) return false;
+      if (f_.factors[i].cls != FactorClass::R) continue;
       const std::optional<ReduceKind> own = reduction(f_.factors[i].combine);
       if (!own && !c.partial.empty()) return false;
       if (own && kind && *kind != *own) return false;

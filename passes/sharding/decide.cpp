@@ -74,7 +74,7 @@ void Decisions::decide(const Eqn& e) {
   } else if (e.regions.empty()) {
     for (const Value v : e.outs()) d.out.push_back(Sharding::replicated(v.rank()));
   } else {
-    d = decide_region(e, mesh_);
+    d = decide_region(e, mesh_, chooser_);
     d.is_backward = is_of_transposed(e);
   }
   record(e, std::move(d));

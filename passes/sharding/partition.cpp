@@ -10,6 +10,7 @@
 #include "ir/check.h"
 #include "ir/ops/attrs.h"
 #include "passes/sharding/decide.h"
+#include "passes/sharding/host_calls.h"
 #include "passes/sharding/local.h"
 #include "passes/sharding/partition_regions.h"
 #include "passes/sharding/report.h"
@@ -69,6 +70,7 @@ class Pieces {
     if (e.op == &ops::with_sharding || e.op == &ops::pvary) return operands;
     if (e.op == &ops::axis_index)
       return {b_.emit(ops::axis_index, {}, ops::AxisIndex{.axes = e.attrs<ops::AxisIndex>().axes})};
+    if (e.op == &ops::callback) return emit_callback(b_, e, mesh_, std::move(operands));
     if (!e.op->factors) return b_.clone(e, std::move(operands));
     return emit_local(b_, e, *e.op->factors(e), d.choice, mesh_, std::move(operands));
   }

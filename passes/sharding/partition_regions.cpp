@@ -44,14 +44,45 @@ Layouts rows_of(Layouts stacks) {
   return stacks;
 }
 
-Decision decide_scan(const Eqn& e, const MeshAtoms& mesh) {
+// A carry that the body only adds to.
+bool is_only_added_to(Value carried, Value next) {
+  return next.eqn() && next.eqn()->op == &ops::add && (next.eqn()->in(0) == carried) != (next.eqn()->in(1) == carried);
+}
+
+// If what is added are sums that are split over devices, the carry is such a sum too until the loop is over, unless its
+// dims are split over that.
+Sharding as_running_sum(Value carried, Value next, Sharding layout, const Decisions& body) {
+  if (!is_only_added_to(carried, next) || body.uses(carried).size() != 1) return layout;
+  const Eqn& e = *next.eqn();
+  const Sharding& term = body.made(e.in(0) == carried ? e.in(1) : e.in(0));
+  const Atoms used = layout.used();
+  for (const int a : term.unreduced)
+    if (term.kind != ReduceKind::sum || std::find(used.begin(), used.end(), a) != used.end()) return layout;
+  layout.unreduced = term.unreduced;
+  return layout;
+}
+
+Layouts carry_of(const Eqn& e, const Layouts& params, const Layouts& results, const MeshAtoms& mesh, Chooser& chooser) {
+  const auto& a = e.attrs<ops::Scan>();
+  const Function& body = *e.regions[0];
+  Layouts carry = part(params, a.consts, a.carry);
+  bool has_sums = false;
+  for (int i = 0; i < a.carry; ++i) has_sums |= is_only_added_to(body.params()[a.consts + i], body.results()[i]);
+  if (!has_sums) return carry;
+  const Decisions once(body, params, carry + part(results, a.carry, results.size() - a.carry), mesh, chooser);
+  for (int i = 0; i < a.carry; ++i)
+    carry[i] = as_running_sum(body.params()[a.consts + i], body.results()[i], carry[i], once);
+  return carry;
+}
+
+Decision decide_scan(const Eqn& e, const MeshAtoms& mesh, Chooser& chooser) {
   const auto& a = e.attrs<ops::Scan>();
   const Function& body = *e.regions[0];
   const Layouts params = wanted(body.params(), mesh), results = wanted(body.results(), mesh);
   const std::size_t fixed = a.consts + a.carry;
-  const Layouts carry = part(params, a.consts, a.carry);
+  const Layouts carry = carry_of(e, params, results, mesh, chooser);
   Decision d;
-  d.in = part(params, 0, fixed) + stacked(part(params, fixed, params.size() - fixed));
+  d.in = part(params, 0, a.consts) + carry + stacked(part(params, fixed, params.size() - fixed));
   d.out = carry + stacked(part(results, a.carry, results.size() - a.carry));
   return d;
 }
@@ -66,7 +97,7 @@ Values emit_scan(Localizer& l, Builder& b, const Eqn& e, const Decision& d, Valu
 
 // while: operands are the condition's consts, the body's consts, the carry.
 
-Decision decide_while(const Eqn& e, const MeshAtoms& mesh) {
+Decision decide_while(const Eqn& e, const MeshAtoms& mesh, Chooser&) {
   const auto& a = e.attrs<ops::While>();
   const Layouts condition = wanted(e.regions[0]->params(), mesh), body = wanted(e.regions[1]->params(), mesh);
   Decision d;
@@ -85,7 +116,7 @@ Values emit_while(Localizer& l, Builder& b, const Eqn& e, const Decision& d, Val
 
 // cond: the branch is chosen alike on all devices, because branches may hold collectives.
 
-Decision decide_cond(const Eqn& e, const MeshAtoms& mesh) {
+Decision decide_cond(const Eqn& e, const MeshAtoms& mesh, Chooser&) {
   Decision d;
   d.in = wanted(e.operands, mesh);
   d.in[0] = Sharding::replicated(0);
@@ -112,7 +143,7 @@ Sharding behind(const std::string& spec, const Sharding& free, const MeshAtoms& 
   return s;
 }
 
-Decision decide_shard_map(const Eqn& e, const MeshAtoms& mesh) {
+Decision decide_shard_map(const Eqn& e, const MeshAtoms& mesh, Chooser&) {
   const auto& a = e.attrs<ops::ShardMap>();
   const Function& body = *e.regions[0];
   Decision d;
@@ -129,7 +160,7 @@ Values emit_shard_map(Localizer& l, Builder& b, const Eqn& e, const Decision&, V
 
 struct RegionPartition {
   Op op;
-  Decision (*decide)(const Eqn& e, const MeshAtoms& mesh);
+  Decision (*decide)(const Eqn& e, const MeshAtoms& mesh, Chooser& chooser);
   Values (*emit)(Localizer& l, Builder& b, const Eqn& e, const Decision& d, Values operands);
 };
 
@@ -146,7 +177,9 @@ const RegionPartition& partition_of(const Eqn& e) {
 
 }  // namespace
 
-Decision decide_region(const Eqn& e, const MeshAtoms& mesh) { return partition_of(e).decide(e, mesh); }
+Decision decide_region(const Eqn& e, const MeshAtoms& mesh, Chooser& chooser) {
+  return partition_of(e).decide(e, mesh, chooser);
+}
 
 Values emit_region(Localizer& l, Builder& b, const Eqn& e, const Decision& d, Values operands) {
   return partition_of(e).emit(l, b, e, d, std::move(operands));

@@ -21,7 +21,7 @@ class Localizer {
   ~Localizer() = default;
 };
 
-Decision decide_region(const ir::Eqn& e, const ir::MeshAtoms& mesh);
+Decision decide_region(const ir::Eqn& e, const ir::MeshAtoms& mesh, Chooser& chooser);
 ir::Values emit_region(Localizer& localizer, ir::Builder& b, const ir::Eqn& e, const Decision& d, ir::Values operands);
 
 }  // namespace sheaf::passes

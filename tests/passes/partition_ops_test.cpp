@@ -99,6 +99,6 @@ TEST_CASE("every op computes on parts what it computes on the whole") {
   for (const Op op : all_ops()) {
     if (!op->samples) continue;
     for (const std::string_view text : op->samples())
-      if (!has_complex(*parse_sample(text)->function)) check_sample(text, 12, r);
+      if (!has_complex(*parse_sample(text)->function)) check_sample(text, 6, r);
   }
 }

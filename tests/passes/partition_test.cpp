@@ -115,7 +115,7 @@ func @f(%a: f32[8@x, 32@y, 256], %b: f32[8, 48@y, 256]) -> f32[8@x, 80@y, 256] o
   %c: f32[8@x, 80@y, 256] = concatenate %a, %b {dim=[1]}
   return %c
 }
-)") == "ppermute y 32768, ppermute y 32768");
+)") == "all_to_all y 32768, all_to_all y 49152, all_to_all y 81920");
   CHECK(collectives_of("x=4", R"(
 func @f(%a: f32[8, 32@x]) -> f32[8, 32@x] on @m {
   %c: f32[8, 32@x] = sort %a {dim=[1]}
@@ -262,7 +262,9 @@ func @f(%a: f32[8@x, 32@y], %b: f32[32@y, 16], %s: f32[8, 16@x]) -> f32[8@x, 16]
   std::string reasons;
   for (const Eqn* e : local->eqns())
     if (is_collective(*e)) reasons += fmt::format("{}: {}\n", e->op->name, e->how);
-  CHECK(reasons == "all_reduce: partition: dot reduces a dim split on y\nall_to_all: partition: operand 1 of mul wanted as [x, _], is [_, x]\n");
+  CHECK(
+      reasons ==
+      "all_reduce: partition: dot reduces a dim split on y\nall_to_all: partition: operand 1 of mul wanted as [x, _], is [_, x]\n");
 }
 
 TEST_CASE("the work of partitioning is linear in the program, and does not depend on the number of devices") {

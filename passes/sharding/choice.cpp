@@ -126,7 +126,7 @@ class Search {
   Search(const Question& q, const MeshAtoms& mesh, const Prices& prices)
       : q_(q), f_(q.factors), mesh_(mesh), prices_(prices), slots_(slots_of(q.eqn, q.factors)), at_(slots_.size()) {
     moved_.resize(q.have.size());
-    work_ = work_of(q.eqn);
+    if (q.eqn.num_in() > 0) work_ = work_of(q.eqn);  // constants cost nothing, wherever they lie
     best_.cost = kNever;
   }
 

@@ -47,7 +47,7 @@ class Walk {
       const std::int64_t inside = times < 0 || trips(*e) < 0 ? -1 : times * trips(*e);
       for (const ir::FunctionRef& r : e->regions) function(*r, inside);
       if (done[k] > static_cast<int>(k) + 1) entries_[first].is_overlapped = true;
-      if (!e->op->lower || !e->regions.empty()) continue;
+      if (!e->op->axes || !e->op->lower) continue;  // constants and regions have nothing to tell
       const ir::Lowering lowering = e->op->lower(*e);
       const auto* what = std::get_if<Collective>(&lowering);
       if (what && what->kind != CollectiveKind::axis_index) collective(*e, *what, times);

@@ -103,7 +103,7 @@ func @f(%a: f32[{}], %b: f32[{}]) -> f32[{}] on @m {{
   // Both have the contracted dim on y, but y is wanted for another: one operand is gathered, and nothing is summed.
   CHECK(dot("8@x, 32@y", "32, 16@y", "8@x, 16@y") == "all_gather y 256");
   // A long contracted dim: the small operand is moved onto it, and the sum lands where the result is wanted.
-  CHECK(dot("4@x, 4096", "4096@x, 4096", "4@x, 4096") == "all_to_all x 16384, reduce_scatter x 65536");
+  CHECK(dot("4@x, 1024", "1024@x, 1024", "4@x, 1024") == "all_to_all x 4096, reduce_scatter x 16384");
   // The sum over y is scattered before it is moved.
   CHECK(dot("8@x, 32@y", "32@y, 16", "8, 16@x") == "all_gather y 128, all_to_all x+y 64, reduce_scatter y 128");
   CHECK(dot("8@x, 32@y", "32@y, 16@x", "8, 16") == "all_gather x 512, all_gather x+y 512, reduce_scatter y 128");

@@ -105,3 +105,21 @@ TEST_CASE("a loop over the rows of parts") {
     return scan([](Array c, Array row) { return std::pair{c + sum(row), row * tanh(c)}; }, Array(0.0), x).second;
   });
 }
+
+TEST_CASE("compiled programs do the same, called at once, in jit, differentiated and batched") {
+  ensure_devices(4);
+  const auto f = [](Array x) { return sin(x) - mean(x); };
+  const auto slope = [](auto g) {
+    return [g](Array v) { return grad([&](Array u) { return sum(g(u) * cos(u)); })(v); };
+  };
+  const Array x = numbers({12, 12}), batch = numbers({2, 12, 12});
+  for (const Cut& cut : cuts()) {
+    INFO(to_string(cut.mesh) << " " << to_string(cut.spec));
+    const auto map = shard_map(f, {.mesh = Mesh(cut.mesh.axes()), .in = {cut.spec}, .out = {cut.spec}});
+    const auto blocks = blockwise(f, cut.ways(0), cut.ways(1));
+    CHECK(close(map(x), on_reference(blocks, x)[0]));
+    CHECK(close(jit(map)(x), on_reference(blocks, x)[0]));
+    CHECK(close(jit(slope(map))(x), on_reference(slope(blocks), x)[0]));
+    CHECK(close(jit(vmap(map))(batch), on_reference(vmap(blocks), batch)[0]));
+  }
+}

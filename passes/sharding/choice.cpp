@@ -132,10 +132,12 @@ class Search {
 
   Choice run() {
     units_ = units();
-    double count = 1;
-    for (std::size_t u = 0; u < units_.size(); ++u) count *= static_cast<double>(slots_.size() + u + 1);
-    if (count <= kMaxAssignments) assign(0);
-    else greedy();
+    for (const Atoms& unit : units_) agreed_.push_back(agreed_slot(unit));
+    search();
+    if (best_.cost == kNever && !units_.empty()) {
+      std::fill(agreed_.begin(), agreed_.end(), -1);
+      search();
+    }
     return std::move(best_);
   }
   std::int64_t tried() const { return tried_; }
@@ -146,6 +148,36 @@ class Search {
     for (std::size_t k = 0; k < q_.have.size(); ++k)
       for (const Sharding& s : q_.have[k]) visit(s, f_.in[k]);
     for (std::size_t j = 0; j < q_.want.size(); ++j) visit(q_.want[j], f_.out[j]);
+  }
+
+  void search() {
+    double count = 1;
+    for (std::size_t u = 0; u < units_.size(); ++u)
+      count *= static_cast<double>(agreed_[u] < 0 ? slots_.size() + u + 1 : u + 1);
+    if (count <= kMaxAssignments) assign(0);
+    else greedy();
+  }
+
+  // The slot where every tensor that has its factor has the unit, and no tensor has it elsewhere; -1 if they differ.
+  // There it stays, whatever the sizes: who lays weights out so that nothing but sums is needed means it, and may have
+  // no room to gather them.
+  int agreed_slot(const Atoms& unit) const {
+    std::vector<std::pair<const Sharding*, const TensorFactors*>> given;
+    for (std::size_t k = 0; k < q_.have.size(); ++k) given.emplace_back(&q_.have[k][0], &f_.in[k]);
+    for (std::size_t j = 0; j < q_.want.size(); ++j) given.emplace_back(&q_.want[j], &f_.out[j]);
+    int factor = -1;
+    for (const auto& [s, tensor] : given)
+      for (std::size_t d = 0; d < tensor->size(); ++d) {
+        if (!holds(s->dims[d], unit[0])) continue;
+        if ((*tensor)[d].size() != 1 || (factor >= 0 && factor != (*tensor)[d][0])) return -1;
+        factor = (*tensor)[d][0];
+      }
+    for (const auto& [s, tensor] : given)
+      for (std::size_t d = 0; d < tensor->size(); ++d)
+        if (holds((*tensor)[d], factor) && !holds(s->dims[d], unit[0])) return -1;
+    for (std::size_t i = 0; i < slots_.size(); ++i)
+      if (slots_[i].factors == std::vector<int>{factor}) return static_cast<int>(i);
+    return -1;
   }
 
   // Runs of atoms that dims are split over and that belong together: neighbours in every layout that has either, and
@@ -193,8 +225,9 @@ class Search {
 
   void assign(std::size_t unit) {
     if (unit == units_.size()) return evaluate();
-    assign(unit + 1);
+    if (agreed_[unit] < 0) assign(unit + 1);
     for (std::size_t s = 0; s < slots_.size(); ++s) {
+      if (agreed_[unit] >= 0 && agreed_[unit] != static_cast<int>(s)) continue;
       const Atoms before = at_[s];
       // Places between whole units: after none of them, after the first, ...
       for (std::size_t place = 0;; place = next_unit(before, place)) {
@@ -356,6 +389,7 @@ class Search {
   std::vector<Slot> slots_;
   std::vector<Atoms> at_;  // per slot
   std::vector<Atoms> units_;
+  std::vector<int> agreed_;  // per unit: the slot it stays on
   std::vector<std::vector<std::pair<Sharding, double>>> moved_;  // per operand: costs seen
   Work work_;  // of the whole
   Choice best_;

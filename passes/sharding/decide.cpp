@@ -53,7 +53,7 @@ bool is_edge(const Eqn& e) { return e.op == &ops::barrier || e.op == &ops::with_
 
 Decisions::Decisions(const Function& f, std::vector<Sharding> params, const std::vector<Sharding>& results,
                      const MeshAtoms& mesh, Chooser& chooser)
-    : mesh_(mesh), chooser_(chooser), made_(f), uses_(f) {
+    : mesh_(mesh), chooser_(chooser), made_(f), uses_(f), is_made_again_(f) {
   for (std::size_t i = 0; i < params.size(); ++i) made_[f.params()[i]] = std::move(params[i]);
   for (const Eqn* e : f.eqns()) decide(*e);
   for (std::size_t j = 0; j < results.size(); ++j)
@@ -90,7 +90,7 @@ std::vector<Sharding> Decisions::available(Value v, bool is_backward) const {
     if (!is_gathered(made_[v], wanted)) add(wanted);
   }
   for (const Use& use : uses_[v])
-    if (use.backward == is_backward || !is_gathered(made_[v], use.layout)) add(use.layout);
+    if (use.backward == is_backward || is_made_again_[v] || !is_gathered(made_[v], use.layout)) add(use.layout);
   return forms;
 }
 
@@ -151,7 +151,14 @@ void Decisions::keep_sums(Question q, Choice& best) const {
 void Decisions::record(const Eqn& e, Decision d) {
   for (int k = 0; k < e.num_in(); ++k)
     uses_[e.in(k)].push_back({.user = &e, .operand = k, .layout = d.in[k], .backward = d.is_backward});
-  for (int j = 0; j < e.num_out(); ++j) made_[e.out(j)] = d.out[j];
+  // A checkpoint computes again behind a barrier.
+  const bool reads_again =
+      std::any_of(e.operands.begin(), e.operands.end(), [&](Value v) { return is_made_again_[v]; });
+  const bool is_again = e.op == &ops::barrier || (!d.is_backward && reads_again);
+  for (int j = 0; j < e.num_out(); ++j) {
+    made_[e.out(j)] = d.out[j];
+    is_made_again_[e.out(j)] = is_again;
+  }
   decisions_.insert_or_assign(&e, std::move(d));
 }
 

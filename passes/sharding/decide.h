@@ -42,6 +42,8 @@ class Decisions {
   /// As computed, or as the parameter comes.
   const ir::Sharding& made(ir::Value v) const { return made_[v]; }
   const std::vector<Use>& uses(ir::Value v) const { return uses_[v]; }
+  /// Computed again for a derivative: what is gathered of it serves both, being of the backward pass anyway.
+  bool is_made_again(ir::Value v) const { return is_made_again_[v]; }
 
  private:
   void decide(const ir::Eqn& e);
@@ -56,6 +58,7 @@ class Decisions {
   Chooser& chooser_;
   ir::ValueTable<ir::Sharding> made_;
   ir::ValueTable<std::vector<Use>> uses_;
+  ir::ValueTable<bool> is_made_again_;
   absl::flat_hash_map<const ir::Eqn*, Decision> decisions_;
 };
 

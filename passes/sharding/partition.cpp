@@ -118,7 +118,8 @@ class Pieces {
 
   // What was gathered for the forward pass is not kept for the backward pass.
   bool is_usable(Value v, const Form& form, bool is_backward) const {
-    return form.is_backward == is_backward || !is_gathered(decisions_.made(v), form.layout);
+    return form.is_backward == is_backward || decisions_.is_made_again(v) ||
+           !is_gathered(decisions_.made(v), form.layout);
   }
 
   const Form* find(Value v, const Sharding& to, bool is_backward) const {

@@ -3,10 +3,11 @@
 
 #include "ir/builder.h"
 #include "passes/emit.h"
+#include "passes/sharding/collectives.h"
 #include "passes/sharding/propagate.h"
+#include "passes/sharding/report.h"
 #include "passes/transforms.h"
 #include "tests/passes/partitioned.h"
-#include "trace/recorder.h"
 
 namespace sheaf::acceptance {
 
@@ -52,20 +53,19 @@ Literals numbers(const Function& f) {
   return in;
 }
 
+// A byte takes a nanosecond, and a product as long against its operands as one of 8192 features on an accelerator.
+const passes::Profile& profile() {
+  static const passes::Profile made{
+      .name = "acceptance", .links = {{.link = {1e-8, 1e9}}}, .flops = 3e9, .memory = 1e12, .launch = 0};
+  return made;
+}
+
 }  // namespace
 
 ir::Mesh mesh_of(const std::string& axes) {
   const auto module = parse("mesh @m = [" + axes + "]\nfunc @f() -> () on @m {\n  return\n}\n");
   REQUIRE_MESSAGE(module.ok(), std::string(module.status().message()));
   return module->functions[0]->mesh();
-}
-
-Array laid_out(const Array& x, const std::string& mesh, const std::string& spec) {
-  Builder b("laid_out");
-  const Value v = b.param(Type(x.dtype(), x.shape()));
-  const Value out = b.emit(ops::with_sharding, {v}, ops::WithSharding{.mesh = to_string(mesh_of(mesh)), .spec = spec});
-  const std::vector<Array> in{x};
-  return apply_function(b.finish({out}), in, Loc{})[0];
 }
 
 Partitioned partitioned(const FunctionRef& traced, const Layout& layout) {
@@ -80,17 +80,31 @@ Partitioned partitioned(const FunctionRef& traced, const Layout& layout) {
   passes::Propagated done = passes::propagate(f, {.results = wanted});
   p.whole = done.function;
   p.visits = done.visits;
-  p.local = passes::partition(p.whole, {.profile = passes::built_in_profile("flat"), .work = &p.work});
-  const absl::Status s = verify(*p.local);
-  REQUIRE_MESSAGE(s.ok(), std::string(s.message()));
-  CHECK(tests::left_over(*p.local) == "");
+  p.local = passes::partition(p.whole, {.profile = &profile(), .work = &p.work});
+  p.improved = passes::improve_collectives(p.local);
+  for (const FunctionRef& program : {p.local, p.improved}) {
+    const absl::Status s = verify(*program);
+    REQUIRE_MESSAGE(s.ok(), std::string(s.message()));
+    CHECK(tests::left_over(*program) == "");
+    for (const passes::CollectiveEntry& c : passes::report_collectives(*program, profile()).entries)
+      CHECK_MESSAGE(!c.gathers_all, passes::to_string(c));
+  }
   return p;
 }
 
-std::string collectives_of(const Partitioned& p) {
+std::string collectives_of(const Function& local) {
   std::map<std::string, int> counts;
-  count(*p.local, 1, counts);
+  count(local, 1, counts);
   return listed(counts);
+}
+
+std::int64_t largest_value(const Function& local) {
+  std::int64_t most = 0;
+  for (const Eqn* e : local.eqns()) {
+    for (const Value v : e->outs()) most = std::max(most, v.type().bytes());
+    for (const FunctionRef& r : e->regions) most = std::max(most, largest_value(*r));
+  }
+  return most;
 }
 
 std::string listed(const std::vector<Expected>& all) {

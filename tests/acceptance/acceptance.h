@@ -33,12 +33,9 @@ struct Layout {
 };
 
 ir::Mesh mesh_of(const std::string& axes);
-/// A constraint inside a program.
-Array laid_out(const Array& x, const std::string& mesh, const std::string& spec);
-
-/// With layouts in all types, and the local program.
+/// With layouts in all types, the local program, and the same after what makes collectives fewer.
 struct Partitioned {
-  ir::FunctionRef whole, local;
+  ir::FunctionRef whole, local, improved;
   std::int64_t visits = 0;  // of propagation
   passes::PartitionWork work = {};
 };
@@ -53,7 +50,9 @@ struct Expected {
   std::int64_t steps = 1;
 };
 std::string listed(const std::vector<Expected>& all);
-std::string collectives_of(const Partitioned& p);
+std::string collectives_of(const ir::Function& local);
+/// Of any value that a device holds.
+std::int64_t largest_value(const ir::Function& local);
 
 /// The largest difference of a result on all devices from that on one, relative to its largest element.
 double largest_difference(const Partitioned& p);

@@ -73,7 +73,8 @@ int main(int argc, char** argv) {
   if (options.cpu_time) fmt::print("cpu: processor time of all threads, those that wait included\n\n");
   fmt::print("| {:<46} | {:>9} | {:>9} | {:>5} | {:<26} | note |\n|---|--:|--:|--:|---|---|\n", "what", "Sheaf",
              "reference", "ratio", "reference is");
-  for (const auto& rows : {loop_rows(), product_rows(), convolution_rows(), attention_rows(), overhead_rows()})
+  for (const auto& rows :
+       {loop_rows(), product_rows(), convolution_rows(), attention_rows(), overhead_rows(), device_rows()})
     for (const Row& row : rows)
       if (row.name.find(pattern) != std::string::npos) print_row(row, options);
   return 0;

@@ -38,6 +38,7 @@ std::vector<Row> product_rows();
 std::vector<Row> convolution_rows();
 std::vector<Row> attention_rows();
 std::vector<Row> overhead_rows();
+std::vector<Row> device_rows();
 
 using Work = std::function<void()>;
 

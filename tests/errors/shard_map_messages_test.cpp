@@ -201,3 +201,17 @@ TEST_CASE("xmap of dims and axes that disagree") {
               .axis_resources = {{"i", "data"}, {"j", "data"}}},
              zeros({4, 4}), zeros({4, 4})) == "HERE: xmap: the mesh axis \"data\" is given to \"i\" and to \"j\"");
 }
+
+TEST_CASE("collectives that would see a part, and axes of nothing or of others") {
+  const auto centred = shard_map([](Array v) { return v - pmean(v, "b"); },
+                                 {.mesh = mesh, .in = {P("data")}, .out = {P("data")}, .axis_names = {"data"}});
+  const auto spread = [&](Array v) { return vmap(centred, {.axis_name = "b", .spmd_axis_name = "model"})(v); };
+  CHECK(said(spread, zeros({4, 8})) ==
+        "HERE: shard_map: vmap spreads \"b\" over \"model\": a collective over the former would see only a part of it");
+  const auto none_to_combine = [](Array v) { return preduce(v, "i", [](Array a, Array b) { return a + b; }); };
+  CHECK(said([&](Array v) { return vmap(none_to_combine, {.axis_name = "i"})(v); }, zeros({0})) ==
+        "HERE: preduce: axis \"i\" has no examples to combine");
+  const auto inner = xmap(itself, {.mesh = mesh, .in = {{"i"}}, .out = {{"i"}}, .axis_resources = {{"i", "data"}}});
+  const auto outer = shard_map([&](Array v) { return inner(v); }, {.mesh = mesh, .in = {P()}, .out = {P()}});
+  CHECK(said(outer, zeros({8})) == "HERE: xmap: the mesh axis \"data\" is taken by the map around it");
+}

@@ -203,8 +203,8 @@ constinit const OpDef call = {
     .num_results = -1,
     .callee_by_name = true,
     .infer = infer_from_region,
-    .feeds = feeds_params,
     .no_jvp = Absent::by_region,
+    .feeds = feeds_params,
     .lower = lower_region,
     .eval = eval_region,
 };
@@ -214,8 +214,8 @@ constinit const OpDef cond = {
     .doc = "Runs branch `index` (operand 0, clamped to the branches there are) on the other operands.",
     .num_results = -1,
     .infer = infer_cond,
-    .feeds = feeds_branches,
     .no_jvp = Absent::by_region,
+    .feeds = feeds_branches,
     .lower = [](const Eqn&) -> Lowering { return lowering::Branch{}; },
     .eval = eval_cond,
 };
@@ -229,8 +229,8 @@ constinit const OpDef scan = {
     .num_results = -1,
     .attrs = attrs_of<Scan>(),
     .infer = infer_scan,
-    .feeds = feeds_params,
     .no_jvp = Absent::by_region,
+    .feeds = feeds_params,
     .lower = lower_scan,
     .eval = eval_scan,
 };
@@ -243,8 +243,8 @@ constinit const OpDef while_ = {
     .num_results = -1,
     .attrs = attrs_of<While>(),
     .infer = infer_while,
-    .feeds = feeds_loop,
     .no_jvp = Absent::by_region,
+    .feeds = feeds_loop,
     .lower = lower_while,
     .eval = eval_while,
 };

@@ -318,3 +318,18 @@ TEST_CASE("the layout of a value inside a program can be asked for, once per lay
   REQUIRE(seen.size() == 2);
   CHECK(seen[1].is_fully_replicated());
 }
+
+TEST_CASE("a shard_map runs on the devices of its mesh, eagerly and in jit") {
+  const Array x = numbers({8, 4});
+  const Mesh turned({{"data", 4}}, {{7}, {6}, {5}, {4}});
+  for (const Mesh& m : {mesh(), turned}) {
+    const auto total = shard_map([](Array v) { return psum(v, "data"); },
+                                 {.mesh = m, .in = {P("data")}, .out = {P()}});
+    const Array wanted = x(slice(0, 2)) + x(slice(2, 4)) + x(slice(4, 6)) + x(slice(6, 8));
+    CHECK(same(total(x), wanted));
+    CHECK(total(x).sharding().mesh == m);
+    const Array jitted = jit([total](Array v) { return total(v * 1); })(x);
+    CHECK(same(jitted, wanted));
+    CHECK(jitted.sharding().mesh == m);
+  }
+}

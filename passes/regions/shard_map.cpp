@@ -238,9 +238,11 @@ std::string with_dim(const std::string& text, int rank, int at, const Axes& axes
   return to_text(spec);
 }
 
-// The axis as the region sees it: where the examples are spread over a mesh axis, those of one device.
-MappedAxis axis_of_parts(const Eqn& e, const MappedAxis& axis) {
+// The axis as the region sees it: its name is gone where the mesh has an axis of that name, which collectives mean
+// there; where the examples are spread over a mesh axis, it is of those of one device.
+MappedAxis axis_of_parts(const Eqn& e, MappedAxis axis) {
   const auto& a = e.attrs<ops::ShardMap>();
+  if (std::find(a.manual.begin(), a.manual.end(), axis.name) != a.manual.end()) axis.name.clear();
   if (axis.spread.empty()) return axis;
   const Mesh mesh = *Mesh::parse(a.mesh);
   const std::string& name = axis.spread[0];

@@ -184,6 +184,14 @@ TEST_CASE("vmap outside and inside, and over an axis spread over the mesh") {
   for (int i = 0; i < 4; ++i) CHECK(close(got[i], four[i][slice(0, 2)] * w + four[i][slice(2, 4)] * w));
 }
 
+TEST_CASE("an axis of a mesh hides that of a vmap around it of the same name") {
+  const auto f = kept_over_x([](Array part, Array w) { return part * w - pmean(part, "x"); });
+  const Array x = numbers({3, 8, 2}), w = numbers({2});
+  const auto named = [&](Array a, Array b) { return vmap(f, {.in = {0, none}, .axis_name = "x"})(a, b); };
+  const Array batched = on_reference(named, x, w)[0];
+  for (int i = 0; i < 3; ++i) CHECK(close(batched[i], on_reference(f, x[i], w)[0]));
+}
+
 TEST_CASE("collectives over two axes go over them as one, the first major") {
   const auto on = [](auto f, PartitionSpec out) {
     return shard_map(f, {.mesh = x2y2, .in = {P({"x", "y"})}, .out = {out}});

@@ -323,8 +323,7 @@ TEST_CASE("a shard_map runs on the devices of its mesh, eagerly and in jit") {
   const Array x = numbers({8, 4});
   const Mesh turned({{"data", 4}}, {{7}, {6}, {5}, {4}});
   for (const Mesh& m : {mesh(), turned}) {
-    const auto total = shard_map([](Array v) { return psum(v, "data"); },
-                                 {.mesh = m, .in = {P("data")}, .out = {P()}});
+    const auto total = shard_map([](Array v) { return psum(v, "data"); }, {.mesh = m, .in = {P("data")}, .out = {P()}});
     const Array wanted = x(slice(0, 2)) + x(slice(2, 4)) + x(slice(4, 6)) + x(slice(6, 8));
     CHECK(same(total(x), wanted));
     CHECK(total(x).sharding().mesh == m);

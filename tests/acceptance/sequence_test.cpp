@@ -1,0 +1,48 @@
+// Strategies that split a sequence: constraints inside the program say what is wanted where.
+#include <fmt/format.h>
+
+#include "ir/text.h"
+#include "tests/acceptance/models.h"
+
+using namespace sheaf;
+using namespace sheaf::acceptance;
+
+namespace {
+
+// A step of training of one block, which is given a constraint to put on its inner values.
+template <class F>
+ir::FunctionRef step_of(const Sizes& s, const F& block, const Shape& w1, const Shape& w2) {
+  const Array x = abstract({s.b, s.s, s.h});
+  const auto step = [block](const Array& in, const Array& g, const Array& first, const Array& second) {
+    const auto [y, pullback] = vjp(block, in, first, second);
+    const auto [dx, d1, d2] = pullback(g);
+    return std::tuple(y, dx, trained(first, d1), trained(second, d2));
+  };
+  return program({"x", "g", "w1", "w2"}, step, x, x, abstract(w1), abstract(w2));
+}
+
+void check(const ir::FunctionRef& large, const ir::FunctionRef& small, const Layout& layout,
+           const std::vector<Expected>& expected) {
+  CAPTURE(layout.mesh);
+  const Partitioned p = partitioned(large, layout);
+  INFO(ir::print(p.whole), ir::print(p.local));
+  CHECK(collectives_of(*p.local) == listed(expected));
+  if (p.whole->mesh().size() <= 4) CHECK(largest_difference(partitioned(small, layout)) < 1e-5);
+}
+
+}  // namespace
+
+TEST_CASE("TP+SP: activations between blocks are split by tokens, gathered before and scattered behind them") {
+  for (const int n : {2, 4, 8}) {
+    const Mesh mesh = Mesh::abstract({{"t", n}});
+    const auto block = [mesh](const Array& x, const Array& w1, const Array& w2) {
+      return dot(tanh(with_sharding(dot(x, w1), mesh, P(none, none, "t"))), w2);
+    };
+    const auto make = [&](const Sizes& s) { return step_of(s, block, {s.h, s.f}, {s.f, s.h}); };
+    check(make(kLarge), make(kSmall),
+          {.mesh = fmt::format("t={}", n),
+           .params = {{"x", "_,t,_"}, {"g", "_,t,_"}, {"w1", "_,t"}, {"w2", "t,_"}},
+           .results = {{0, "_,t,_"}, {1, "_,t,_"}, {2, "_,t"}, {3, "t,_"}}},
+          {{"all_gather", "t", kTokens, 3}, {"reduce_scatter", "t", kTokens, 2}});
+  }
+}

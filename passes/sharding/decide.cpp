@@ -89,6 +89,10 @@ std::vector<Sharding> Decisions::available(Value v, bool is_backward) const {
     const Sharding wanted = wanted_layout(v, mesh_);
     if (!is_gathered(made_[v], wanted)) add(wanted);
   }
+  for (Value same = v; same.eqn() && same.eqn()->op == &ops::with_sharding;) {
+    same = same.eqn()->in(0);
+    if (made_[same].unreduced.empty() && !is_gathered(made_[v], made_[same])) add(made_[same]);
+  }
   for (const Use& use : uses_[v])
     if (use.backward == is_backward || is_made_again_[v] || !is_gathered(made_[v], use.layout)) add(use.layout);
   return forms;

@@ -51,6 +51,7 @@ class Pieces {
     for (const Eqn* e : f_.eqns()) {
       const Values outs = emit(*e);
       for (int j = 0; j < e->num_out(); ++j) hold(e->out(j), outs[j]);
+      if (e->op == &ops::with_sharding) share(*e);
     }
     Values out;
     for (std::size_t j = 0; j < results.size(); ++j)
@@ -59,6 +60,12 @@ class Pieces {
   }
 
  private:
+  // A constraint gives the value it is put on, wherever that is already.
+  void share(const Eqn& constraint) {
+    for (const Form& form : forms_[constraint.in(0)])
+      if (form.layout.unreduced.empty() && form.layout != decisions_.made(constraint.out()))
+        forms_[constraint.out()].push_back(form);
+  }
   void hold(Value v, Value local) { forms_[v].push_back({.layout = decisions_.made(v), .local = local}); }
 
   Values emit(const Eqn& e) {

@@ -46,3 +46,26 @@ TEST_CASE("TP+SP: activations between blocks are split by tokens, gathered befor
           {{"all_gather", "t", kTokens, 3}, {"reduce_scatter", "t", kTokens, 2}});
   }
 }
+
+TEST_CASE("Ulysses: a sequence is split by tokens but inside attention, where heads are") {
+  for (const int n : {2, 4}) {
+    const Mesh mesh = Mesh::abstract({{"c", n}});
+    const auto block = [mesh](const Array& x, const Array& w1, const Array& w2) {
+      const Array by_tokens = with_sharding(einsum("bsm,mthd->tbshd", x, w1), mesh, P(none, none, "c"));
+      const Array qkv = with_sharding(by_tokens, mesh, P(none, none, none, "c"));
+      const Array o = with_sharding(dot_product_attention(qkv[0], qkv[1], qkv[2]), mesh, P(none, none, "c"));
+      return einsum("bshd,hdm->bsm", with_sharding(o, mesh, P(none, "c")), w2);
+    };
+    const auto make = [&](const Sizes& s) {
+      return step_of(s, block, {s.h, 3, s.heads, s.d()}, {s.heads, s.d(), s.h});
+    };
+    check(make(kLarge), make(kSmall),
+          {.mesh = fmt::format("c={}", n),
+           .params = {{"x", "_,c,_"}, {"g", "_,c,_"}},
+           .results = {{0, "_,c,_"}, {1, "_,c,_"}, {2, "_,_,_,_"}, {3, "_,_,_"}}},
+          {{"all_to_all", "c", 3 * kTokens / n, 2},
+           {"all_to_all", "c", kTokens / n, 2},
+           {"all_reduce", "c", 3 * kSquare},
+           {"all_reduce", "c", kSquare}});
+  }
+}

@@ -58,7 +58,8 @@ double tolerance(const Function& f, const Function& local) {
     is_exact = is_exact && !line.starts_with("all_reduce") && !line.starts_with("reduce_scatter");
   // Sums along a split dim, made by the op's own rule.
   for (const Eqn* e : f.eqns())
-    for (const Op op : {&ops::cumulative, &ops::recurrence, &ops::attention}) is_exact = is_exact && e->op != op;
+    for (const Op op : {&ops::cumulative, &ops::recurrence, &ops::attention, &ops::attention_backward})
+      is_exact = is_exact && e->op != op;
   if (is_exact) return 0;
   double worst = 1e-12;
   for (const Eqn* e : f.eqns())
@@ -68,28 +69,45 @@ double tolerance(const Function& f, const Function& local) {
   return worst;
 }
 
-void check_sample(std::string_view text, int draws, Random& r) {
-  const absl::StatusOr<Sample> sample = parse_sample(text);
-  REQUIRE_MESSAGE(sample.ok(), std::string(sample.status().message()));
+/// f on parts, laid out in so many ways, against f on the whole.
+void check_on_parts(const FunctionRef& f, const Literals& in, int draws, Random& r) {
+  const Literals want = eval(*f, in);
   for (int i = 0; i < draws; ++i) {
     const MeshAtoms mesh(draw_mesh(r));
     passes::PropagateOptions options;
-    for (const Value v : sample->function->results())
+    for (const Value v : f->results())
       options.results.push_back(below(r, 2) ? std::optional(spec_of(draw_layout(r, v.dims(), mesh), mesh))
                                             : std::nullopt);
-    const FunctionRef f = passes::propagate(laid_out(sample->function, r, mesh), options).function;
-    const FunctionRef local = passes::partition(f, {.profile = passes::built_in_profile("flat")});
-    INFO(text, " on ", to_string(mesh.mesh()), "\n", print(f), print(local));
+    const FunctionRef whole = passes::propagate(laid_out(f, r, mesh), options).function;
+    const FunctionRef local = passes::partition(whole, {.profile = passes::built_in_profile("flat")});
+    INFO(to_string(mesh.mesh()), "\n", print(whole), print(local));
     const absl::Status s = verify(*local);
     REQUIRE_MESSAGE(s.ok(), std::string(s.message()));
     REQUIRE(left_over(*local) == "");
-    const Literals in = random_inputs(*sample, 3);
-    const Literals want = eval(*sample->function, in), got = run_partitioned(f, local, in);
+    const Literals got = run_partitioned(whole, local, in);
     for (std::size_t j = 0; j < want.size(); ++j) {
       INFO("result ", j);
-      CHECK(difference(want[j], got[j]) <= tolerance(*f, *local));
+      CHECK(difference(want[j], got[j]) <= tolerance(*whole, *local));
     }
   }
+}
+
+/// Of a sample whose op has a derivative: the cotangents of the float operands, from operands and cotangents. Null
+/// where there are none.
+FunctionRef gradient(const Sample& sample) {
+  const FunctionRef& f = sample.function;
+  passes::Mask wrt;
+  for (const Value p : f->params()) wrt.push_back(is_float(p.dtype()));
+  if (passes::count(wrt) == 0) return nullptr;
+  const passes::Vjp v = passes::vjp(f, wrt);
+  if (passes::count(v.out) == 0) return nullptr;
+  Builder b(f->name() + ".vjp");
+  const Values operands = passes::clone_params(b, *f, passes::Mask(f->params().size(), true));
+  const Values forward = passes::inline_into(b, *v.forward, operands);
+  Values in(forward.end() - v.num_residuals, forward.end());
+  for (std::size_t j = 0; j < f->results().size(); ++j)
+    if (v.out[j]) in.push_back(b.param(f->results()[j].type()));
+  return passes::inline_calls(b.finish(passes::inline_into(b, *v.backward, in)));
 }
 
 }  // namespace
@@ -99,6 +117,27 @@ TEST_CASE("every op computes on parts what it computes on the whole") {
   for (const Op op : all_ops()) {
     if (!op->samples) continue;
     for (const std::string_view text : op->samples())
-      if (!has_complex(*parse_sample(text)->function)) check_sample(text, 6, r);
+      if (!has_complex(*parse_sample(text)->function)) {
+        INFO(text);
+        const absl::StatusOr<Sample> sample = parse_sample(text);
+        check_on_parts(sample->function, random_inputs(*sample, 3), 6, r);
+      }
+  }
+}
+
+TEST_CASE("every op's gradient is on parts what it is on the whole") {
+  Random r(11);
+  for (const Op op : all_ops()) {
+    if (!op->samples || op->no_jvp != Absent::none) continue;
+    for (const std::string_view text : op->samples()) {
+      const absl::StatusOr<Sample> sample = parse_sample(text);
+      if (has_complex(*sample->function)) continue;
+      const FunctionRef backward = gradient(*sample);
+      if (!backward) continue;
+      INFO(text);
+      Literals in = random_inputs(*backward, 5);
+      std::ranges::copy(random_inputs(*sample, 3), in.begin());
+      check_on_parts(backward, in, 3, r);
+    }
   }
 }

@@ -1,6 +1,10 @@
 // Work by kind of lowering; regions count as often as they run.
 #include "ir/cost.h"
 
+#include <algorithm>
+
+#include "ir/builder.h"
+#include "ir/complex.h"
 #include "ir/op.h"
 #include "ir/ops/attrs.h"
 
@@ -105,6 +109,22 @@ struct ByLowering {
   }
 };
 
+bool is_of_complex(const Eqn& e) {
+  const auto is = [](Value v) { return is_complex(v.dtype()); };
+  const Values outs = e.outs();
+  return std::any_of(e.operands.begin(), e.operands.end(), is) || std::any_of(outs.begin(), outs.end(), is);
+}
+
+// Only real numbers are computed with: the operations are those on the parts, whose copies are none of the program's.
+Work work_of_parts(const Eqn& e) {
+  Builder b("parts");
+  Values operands;
+  for (const Value v : e.operands) operands.push_back(b.param(Type(v.dtype(), v.dims())));
+  Work w = work_of(*split_complex(*b.finish(b.clone(e, std::move(operands)))));
+  w.bytes = bytes_moved(e);
+  return w;
+}
+
 }  // namespace
 
 Work work_of(const Eqn& e) {
@@ -113,6 +133,7 @@ Work work_of(const Eqn& e) {
     const Cost c = cost_of(e);
     return {.flops = c.flops, .bytes = c.bytes};
   }
+  if (e.regions.empty() && is_of_complex(e)) return work_of_parts(e);
   return std::visit(ByLowering{e}, e.op->lower(e));
 }
 

@@ -153,3 +153,14 @@ TEST_CASE("program 17: the same code slices, computes and prints an array on one
   const Array x = arange(0, 32).astype(f32).reshape({8, 4});
   CHECK(program(device_put(x, mesh(), P("data", "model"))) == program(x));
 }
+
+TEST_CASE("complex arrays compute on parts, elementwise ops too") {
+  const auto f = [](const Array& z) { return abs(exp(0.3 * z) * conj(z)) + real(sum(z, {.axes = {0}})); };
+  const Array z = complex(random::normal(random::key(6), {8, 6}), random::normal(random::key(7), {8, 6}));
+  const Array whole = jit(f)(z);
+  for (const PartitionSpec& spec : {P("data", "model"), P("model"), P({"model", "data"})}) {
+    const Array parts = device_put(z, mesh(), spec);
+    CHECK(close(jit(f)(parts), whole));
+    CHECK(close(f(parts), whole));
+  }
+}

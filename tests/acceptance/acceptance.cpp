@@ -115,8 +115,10 @@ std::string listed(const std::vector<Expected>& all) {
   return listed(counts);
 }
 
-double largest_difference(const Partitioned& p) {
-  const Literals in = numbers(*p.whole), want = eval(*p.whole, in), got = tests::run_partitioned(p.whole, p.local, in);
+double largest_difference(const Partitioned& p) { return largest_difference(p, *p.whole); }
+
+double largest_difference(const Partitioned& p, const Function& reference) {
+  const Literals in = numbers(*p.whole), want = eval(reference, in), got = tests::run_partitioned(p.whole, p.local, in);
   double most = 0;
   for (std::size_t j = 0; j < want.size(); ++j) most = std::max(most, tests::difference(want[j], got[j]));
   return most;

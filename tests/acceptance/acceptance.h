@@ -56,5 +56,7 @@ std::int64_t largest_value(const ir::Function& local);
 
 /// The largest difference of a result on all devices from that on one, relative to its largest element.
 double largest_difference(const Partitioned& p);
+/// From those of another function of the same arguments.
+double largest_difference(const Partitioned& p, const ir::Function& reference);
 
 }  // namespace sheaf::acceptance

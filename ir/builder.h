@@ -63,8 +63,7 @@ class Builder {
   FunctionRef finish(Values results);
 
  private:
-  void lift(Op op, Values& operands, const std::shared_ptr<const void>& attrs,
-            const std::vector<FunctionRef>& regions);
+  void lift(Op op, Values& operands, const std::shared_ptr<const void>& attrs, const std::vector<FunctionRef>& regions);
   Values append(Eqn e, const std::vector<Type>& types, absl::InlinedVector<const Eqn*, 1>* same_hash);
 
   std::string name_;

@@ -120,7 +120,7 @@ struct OpDef {
   // The manual axes along which the results differ (sorted). Null: those of all operands together, or of the regions'
   // results; a Builder lifts the operands of an op without regions to what they have together.
   Axes (*varying)(const Eqn&) = nullptr;
-  bool varies_as_operands = false;    // result k as operand k: none is lifted
+  bool varies_as_operands = false;  // result k as operand k: none is lifted
   // Ops with regions: the manual axes along which what operand k feeds may differ; a Builder lifts the operand to them.
   Axes (*feeds)(const Eqn&, int k) = nullptr;
 

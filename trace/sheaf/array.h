@@ -60,7 +60,7 @@ constexpr DType dtype_of() {
 class Array;
 struct ArrayNode;  // what the handle holds; the library's own
 struct NamedSharding;  // sheaf/mesh.h
-struct Shard;          // sheaf/sharding.h
+struct Shard;  // sheaf/sharding.h
 
 /// A C++ number on its way into an operation. It is weak: it takes the dtype of the arrays it meets (`2.0 * x` is bf16
 /// where x is; an integer stays integer among integers, and must fit there), and alone it is f32, i32 or bool.

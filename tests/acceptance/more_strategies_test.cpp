@@ -13,9 +13,10 @@ using namespace sheaf::acceptance;
 namespace {
 
 // Of gradient descent with momentum: the new weights and the new momenta.
+template <Block block>
 auto momentum_step(const Array& x, const Array& g, const Weights& w1, const Weights& w2, const Weights& m1,
                    const Weights& m2) {
-  const auto [y, pullback] = vjp(layers<mlp>, x, w1, w2);
+  const auto [y, pullback] = vjp(layers<block>, x, w1, w2);
   const auto [dx, d1, d2] = pullback(g);
   Weights v1 = w1, v2 = w2, n1 = m1, n2 = m2;
   for (std::size_t i = 0; i < w1.size(); ++i) {
@@ -27,10 +28,17 @@ auto momentum_step(const Array& x, const Array& g, const Weights& w1, const Weig
   return std::tuple(y, dx, v1, v2, n1, n2);
 }
 
-ir::FunctionRef momentum_program(const Sizes& s, int count) {
+template <Block block>
+ir::FunctionRef momentum_program(const Sizes& s, int count, const Shape& first, const Shape& second) {
   const Array x = abstract({s.b, s.s, s.h});
-  const Weights w1(count, abstract({s.h, s.f})), w2(count, abstract({s.f, s.h}));
-  return program({"x", "g", "w1", "w2", "m1", "m2"}, momentum_step, x, x, w1, w2, w1, w2);
+  const Weights w1(count, abstract(first)), w2(count, abstract(second));
+  return program({"x", "g", "w1", "w2", "m1", "m2"}, momentum_step<block>, x, x, w1, w2, w1, w2);
+}
+ir::FunctionRef momentum_of_mlp(const Sizes& s, int count) {
+  return momentum_program<mlp>(s, count, {s.h, s.f}, {s.f, s.h});
+}
+ir::FunctionRef momentum_of_attention(const Sizes& s, int count) {
+  return momentum_program<attention>(s, count, {s.h, 3, s.heads, s.d()}, {s.heads, s.d(), s.h});
 }
 
 Array side_by_side(const Array& x, const Array& a1, const Array& a2, const Array& w1, const Array& w2) {
@@ -67,11 +75,32 @@ TEST_CASE("ZeRO: momenta split over the data axis make gradients scattered, and 
         layout.results.emplace_back(-i, "d,_");
         layout.results.emplace_back(-i - 2 * count, "_,_");
       }
-      const Partitioned p = partitioned(momentum_program(kLarge, count), layout);
+      const Partitioned p = partitioned(momentum_of_mlp(kLarge, count), layout);
       INFO(ir::print(p.whole), ir::print(p.local));
       CHECK(collectives_of(*p.local) ==
             listed({{"reduce_scatter", "d", kWeights, 2 * count}, {"all_gather", "d", kWeights, 2 * count}}));
-      if (n == 4) CHECK(largest_difference(partitioned(momentum_program(kSmall, count), layout)) < 1e-5);
+      if (n == 4) CHECK(largest_difference(partitioned(momentum_of_mlp(kSmall, count), layout)) < 1e-5);
+    }
+}
+
+TEST_CASE("ZeRO of attention") {
+  for (const int n : {2, 4, 8})
+    for (const int count : {1, 2}) {
+      Layout layout{.mesh = fmt::format("d={}", n),
+                    .params = {{"x", "d,_,_"}, {"g", "d,_,_"}, {"m1", "d,_,_,_"}, {"m2", "d,_,_"}}};
+      for (int i = 1; i <= count; ++i) {
+        layout.results.emplace_back(-i, "d,_,_");
+        layout.results.emplace_back(-i - count, "d,_,_,_");
+        layout.results.emplace_back(-i - 2 * count, "_,_,_");
+        layout.results.emplace_back(-i - 3 * count, "_,_,_,_");
+      }
+      const Partitioned p = partitioned(momentum_of_attention(kLarge, count), layout);
+      INFO(ir::print(p.whole), ir::print(p.local));
+      CHECK(collectives_of(*p.local) == listed({{"reduce_scatter", "d", 3 * kSquare, count},
+                                                {"reduce_scatter", "d", kSquare, count},
+                                                {"all_gather", "d", 3 * kSquare, count},
+                                                {"all_gather", "d", kSquare, count}}));
+      if (n == 4) CHECK(largest_difference(partitioned(momentum_of_attention(kSmall, count), layout)) < 1e-5);
     }
 }
 

@@ -69,3 +69,52 @@ TEST_CASE("Ulysses: a sequence is split by tokens but inside attention, where he
            {"all_reduce", "c", kSquare}});
   }
 }
+
+// Features outnumber tokens: where they do not, weights are cheaper to gather than activations.
+TEST_CASE("TP+SP of attention: activations between blocks are split by tokens, heads within") {
+  for (const int n : {2, 4, 8}) {
+    const Mesh mesh = Mesh::abstract({{"t", n}});
+    const auto block = [mesh](const Array& x, const Array& w1, const Array& w2) {
+      const Array qkv = with_sharding(einsum("bsm,mthd->tbshd", x, w1), mesh, P(none, none, none, "t"));
+      return einsum("bshd,hdm->bsm", dot_product_attention(qkv[0], qkv[1], qkv[2]), w2);
+    };
+    const auto make = [&](const Sizes& s) {
+      return step_of(s, block, {s.h, 3, s.heads, s.d()}, {s.heads, s.d(), s.h});
+    };
+    const Sizes large{.b = 4, .s = 128, .h = 1024, .f = 1, .heads = 8},
+        small{.b = 2, .s = 8, .h = 16, .f = 1, .heads = 8};
+    const std::int64_t tokens = large.b * large.s * large.h * 4;
+    check(make(large), make(small),
+          {.mesh = fmt::format("t={}", n),
+           .params = {{"x", "_,t,_"}, {"g", "_,t,_"}, {"w1", "_,_,t,_"}, {"w2", "t,_,_"}},
+           .results = {{0, "_,t,_"}, {1, "_,t,_"}, {2, "_,_,t,_"}, {3, "t,_,_"}}},
+          {{"all_gather", "t", tokens, 3}, {"reduce_scatter", "t", tokens, 2}});
+  }
+}
+
+// One head and one sequence, so that there is nothing else to split. The derivative gathers queries, their cotangents
+// and two numbers for each, and scatters one sum: less than keys and values again, and two sums.
+TEST_CASE("a sequence split by tokens: keys and values are gathered, and for the derivative what belongs to queries") {
+  for (const int n : {2, 4, 8}) {
+    const Mesh mesh = Mesh::abstract({{"c", n}});
+    const auto block = [mesh](const Array& x, const Array& w1, const Array& w2) {
+      const Array qkv = with_sharding(einsum("bsm,mthd->tbshd", x, w1), mesh, P(none, none, "c"));
+      const Array o = with_sharding(dot_product_attention(qkv[0], qkv[1], qkv[2]), mesh, P(none, "c"));
+      return einsum("bshd,hdm->bsm", o, w2);
+    };
+    const auto make = [&](const Sizes& s) {
+      return step_of(s, block, {s.h, 3, s.heads, s.d()}, {s.heads, s.d(), s.h});
+    };
+    const Sizes large{.b = 1, .s = 4096, .h = 64, .f = 1, .heads = 1},
+        small{.b = 1, .s = 16, .h = 16, .f = 1, .heads = 1};
+    check(make(large), make(small),
+          {.mesh = fmt::format("c={}", n),
+           .params = {{"x", "_,c,_"}, {"g", "_,c,_"}},
+           .results = {{0, "_,c,_"}, {1, "_,c,_"}, {2, "_,_,_,_"}, {3, "_,_,_"}}},
+          {{"all_gather", "c", kTokens, 4},
+           {"all_gather", "c", kTokens / kLarge.h, 2},
+           {"reduce_scatter", "c", kTokens},
+           {"all_reduce", "c", 3 * kSquare},
+           {"all_reduce", "c", kSquare}});
+  }
+}

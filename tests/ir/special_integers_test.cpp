@@ -18,7 +18,7 @@ namespace {
 __extension__ using Wide = __int128;  // holds every element, product and quotient
 
 // What an op gives before it wraps into the result's dtype; `width` is the operands' bits.
-struct Spec {
+struct Truth {
   const OpDef* op;
   Wide (*value)(Wide x, Wide y, int width);
 };
@@ -28,7 +28,7 @@ Wide ones(int width) { return (Wide(1) << width) - 1; }
 Wide bits(Wide x, int width) { return x & ones(width); }
 bool is_too_far(Wide amount, int width) { return bits(amount, width) >= width; }
 
-const Spec kUnary[] = {
+const Truth kUnary[] = {
     {&ops::neg, [](Wide x, Wide, int) { return -x; }},
     {&ops::abs, [](Wide x, Wide, int) { return x < 0 ? -x : x; }},
     {&ops::sign, [](Wide x, Wide, int) -> Wide { return x > 0   ? 1
@@ -43,7 +43,7 @@ const Spec kUnary[] = {
      }},
 };
 
-const Spec kBinary[] = {
+const Truth kBinary[] = {
     {&ops::add, [](Wide x, Wide y, int) { return x + y; }},
     {&ops::sub, [](Wide x, Wide y, int) { return x - y; }},
     {&ops::mul,
@@ -104,7 +104,7 @@ Literals grid(DType t) {
   return {of(t, x), of(t, y)};
 }
 
-void check(const Spec& s, const Literals& in) {
+void check(const Truth& s, const Literals& in) {
   if (!contains(s.op->types, in[0].dtype())) return;
   const FunctionRef f = one_op(*s.op, in);
   const int width = width_of(in[0].dtype());
@@ -124,19 +124,19 @@ constexpr DType kDtypes[] = {bool_, i8, i16, i32, i64, u8, u16, u32, u64};
 }  // namespace
 
 TEST_CASE("every unary op is right at the extremes of every integer dtype") {
-  for (const Spec& s : kUnary)
+  for (const Truth& s : kUnary)
     for (DType t : kDtypes) check(s, {of(t, points(t))});
 }
 
 TEST_CASE("every binary op is right at all pairs of extremes of every integer dtype") {
-  for (const Spec& s : kBinary)
+  for (const Truth& s : kBinary)
     for (DType t : kDtypes) check(s, grid(t));
 }
 
 TEST_CASE("no integer unary or binary op is without a row in this matrix") {
   for (Op op : all_ops()) {
     if (!op->is_elementwise || op->arity > 2 || !contains(op->types, i32) || op->attrs.make) continue;
-    const auto names_it = [&](const Spec& s) { return s.op == op; };
+    const auto names_it = [&](const Truth& s) { return s.op == op; };
     CHECK_MESSAGE((std::any_of(std::begin(kUnary), std::end(kUnary), names_it) ||
                    std::any_of(std::begin(kBinary), std::end(kBinary), names_it) || op == &ops::stop_gradient),
                   std::string(op->name));

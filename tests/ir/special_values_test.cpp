@@ -21,7 +21,7 @@ const Real kTwoOverRootPi = 2 * std::numbers::inv_sqrtpi_v<Real>;
 
 // What an op and its derivatives are. `ulps` is for derivatives, beyond the one rounding that none escapes, and of
 // max(|result|, scale); an op's value has the error that its sheet states.
-struct Spec {
+struct Truth {
   const OpDef* op;
   Real (*value)(Real x, Real y);
   Real (*slope_x)(Real x, Real y);
@@ -69,7 +69,7 @@ Real pow_slope_y(Real x, Real y) { return std::pow(x, y) * std::log(x == 0 ? 1 :
 Real quotient(Real x, Real y) { return -std::round((x - std::fmod(x, y)) / y); }
 Real over_square(Real a, Real x, Real y) { return x == 0 && y == 0 ? 0 : a / (x * x + y * y); }
 
-const Spec kUnary[] = {
+const Truth kUnary[] = {
     {&ops::neg, [](Real x, Real) { return -x; }, [](Real, Real) -> Real { return -1; }},
     {&ops::abs, [](Real x, Real) { return std::fabs(x); },
      [](Real x, Real) -> Real { return x > 0   ? 1
@@ -115,7 +115,7 @@ const Spec kUnary[] = {
     {&ops::digamma, library<ops::digamma>, [](Real x, Real) { return trigamma(x); }, nullptr, 16, 1},
 };
 
-const Spec kBinary[] = {
+const Truth kBinary[] = {
     {&ops::add, [](Real x, Real y) { return x + y; }, one, one},
     {&ops::sub, [](Real x, Real y) { return x - y; }, one, [](Real, Real) -> Real { return -1; }},
     {&ops::mul, [](Real x, Real y) { return x * y; }, [](Real, Real y) { return y; }, [](Real x, Real) { return x; }},
@@ -215,7 +215,7 @@ bool is_near(double got, Real exact, DType t, double ulps, double scale) {
 
 Real at(const Literal& x, std::int64_t i) { return x.get(i); }
 
-void check_value(const Spec& s, const Literals& in, const Literal& got, std::string_view how) {
+void check_value(const Truth& s, const Literals& in, const Literal& got, std::string_view how) {
   const DType t = in[0].dtype();
   double ulps = s.op->ulp, scale = 0;
   for (const ScalarFunctionInfo& f : scalar_functions())
@@ -231,7 +231,7 @@ void check_value(const Spec& s, const Literals& in, const Literal& got, std::str
   }
 }
 
-void check_slope(const Spec& s, const Literals& in, int k) {
+void check_slope(const Truth& s, const Literals& in, int k) {
   const DType t = in[0].dtype();
   const std::vector<double> got = derivative(*s.op, in, k);
   const double ulps = s.ulps + (t == f16 || t == bf16 ? 2 : 0.51);
@@ -245,7 +245,7 @@ void check_slope(const Spec& s, const Literals& in, int k) {
   }
 }
 
-void check(const Spec& s, const Literals& in) {
+void check(const Truth& s, const Literals& in) {
   const FunctionRef f = one_op(*s.op, in);
   check_value(s, in, eval(*f, in)[0], "the reference");
   check_value(s, in, tests::run(f, in, runtime::Tier::interpreted)[0], "kernels");
@@ -271,12 +271,12 @@ bool has_row(const Table& table, Op op) {
 }  // namespace
 
 TEST_CASE("every unary op has the value and the derivative of calculus, or the documented one, at all special points") {
-  for (const Spec& s : kUnary)
+  for (const Truth& s : kUnary)
     for (DType t : {f32, f64, f16, bf16}) check(s, {vec(t, points(t))});
 }
 
 TEST_CASE("every binary op has the value and the derivatives of calculus, or the documented ones, at pairs of them") {
-  for (const Spec& s : kBinary)
+  for (const Truth& s : kBinary)
     for (DType t : {f32, f64, f16, bf16}) check(s, grid(t));
 }
 

@@ -337,8 +337,11 @@ class Search {
     return prices_.communicate(*b.finish(std::move(results))->on_mesh(mesh_.mesh()));
   }
 
+  // A value that is taken twice in one layout is moved there once.
   double operand_cost(int k, const Choice& c) {
     const Sharding to = operand_layout(f_, c, k);
+    for (int j = 0; j < k; ++j)
+      if (q_.eqn.in(j) == q_.eqn.in(k) && operand_layout(f_, c, j) == to) return 0;
     for (const auto& [seen, cost] : moved_[k])
       if (seen == to) return cost;
     double least = kNever;
@@ -414,6 +417,8 @@ std::string key_of(const Question& q) {
     key += to_string(t);
     key += q.is_partial.empty() || !q.is_partial[k] ? ';' : '!';
     for (const Sharding& s : q.have[k]) append(key, s);
+    const auto same = std::find(q.eqn.operands.begin(), q.eqn.operands.end(), q.eqn.operands[k]);
+    key += static_cast<char>(1 + std::distance(q.eqn.operands.begin(), same));
   }
   for (const Sharding& s : q.want) append(key, s);
   append(key, {.dims = {}, .unreduced = q.partial});

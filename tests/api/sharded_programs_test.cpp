@@ -164,3 +164,13 @@ TEST_CASE("complex arrays compute on parts, elementwise ops too") {
     CHECK(close(f(parts), whole));
   }
 }
+
+TEST_CASE("a sum that a layer_norm reads is made once, before all its readers") {
+  const auto f = [](const Array& x, const Array& in, const Array& out) {
+    return layer_norm(x + dot(relu(dot(x, in)), out), ones({64}), zeros({64}));
+  };
+  const Array x = device_put(ones({512, 64}), mesh(), P("data"));
+  const Array in = device_put(ones({64, 256}), mesh(), P(none, "model"));
+  const Array out = device_put(ones({256, 64}), mesh(), P("model"));
+  CHECK(jit(f).trace(x, in, out).lower().collectives().entries.size() == 1);
+}

@@ -3,8 +3,10 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <stdexcept>
 
 #include "sheaf/sheaf.h"
+#include "tests/message.h"
 
 using namespace sheaf;
 
@@ -84,4 +86,26 @@ TEST_CASE("a map whose devices choose branches and leave loops for themselves ru
   }
   CHECK(f(x).item<double>() == doctest::Approx(expected));
   CHECK(jit(f)(x).item<double>() == doctest::Approx(expected));
+}
+
+TEST_CASE("every device of a shard_map calls the host for itself, and what one of them throws ends the run") {
+  ensure_devices(8);
+  const Mesh mesh({{"data", 4}, {"model", 2}});
+  const HostFunction next("next", [](std::span<const HostTensor> in, std::span<const HostTensor> out) {
+    const int i = in[0].as<std::int32_t>()[0];
+    if (i == 9) throw std::runtime_error("nine is out");
+    out[0].as<float>()[0] = static_cast<float>(1 + i);
+  });
+  const auto summed = [&](int first) {
+    return shard_map(
+        [&next, first](Array x) {
+          return psum(next({axis_index("data") + first}, {abstract({}, f32)})[0] + 0 * sum(x), "data");
+        },
+        {.mesh = mesh, .in = {P("data")}, .out = {P()}});
+  };
+  const Array x = numbers({8}).astype(f32);
+  CHECK(summed(0)(x).item<float>() == 10);
+  CHECK(jit(summed(0))(x).item<float>() == 10);
+  const std::string message = tests::message_of<RuntimeError>([&] { (void)summed(7)(x).item<float>(); });
+  CHECK(message.find("nine is out") != std::string::npos);
 }

@@ -116,7 +116,7 @@ TEST_CASE("a part of an array has the bits of its positions in the whole") {
                          ops::RandomBits{.shape = {2, 3}, .dtype = u32, .whole = {4, 6}});
   Literal first(Type(u64, {}));
   first.set_bits(0, 2 * 6 + 3);
-  const Literal in[] = {key, first};
+  const std::vector<Literal> in = {key, first};
   std::vector<Literal> out = {Literal(y.type())};
   ops::random_bits.eval(*y.eqn(), in, out);
   for (std::int64_t i = 0; i < 2; ++i)

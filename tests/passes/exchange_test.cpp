@@ -11,16 +11,6 @@ using namespace sheaf::tests;
 
 namespace {
 
-Literals numbers(const Function& f) {
-  Literals in;
-  for (const Value p : f.params()) {
-    Literal x{without_sharding(p.type())};
-    for (std::int64_t i = 0; i < x.size(); ++i) x.set(i, std::sin(1.7 * static_cast<double>(i) + 0.3 * p.index()));
-    in.push_back(std::move(x));
-  }
-  return in;
-}
-
 /// The collectives of the function over 4 devices, once it was seen to compute what it should.
 std::string collectives_of(std::string_view text) {
   const FunctionRef f = parse_function(fmt::format("mesh @m = [a=4]\n{}", text));

@@ -12,16 +12,6 @@ using namespace sheaf::tests;
 
 namespace {
 
-Literals numbers(const Function& f) {
-  Literals in;
-  for (const Value p : f.params()) {
-    Literal x{without_sharding(p.type())};
-    for (std::int64_t i = 0; i < x.size(); ++i) x.set(i, std::sin(1.7 * static_cast<double>(i) + 0.3 * p.index()));
-    in.push_back(std::move(x));
-  }
-  return in;
-}
-
 std::string listed(const Function& f) { return fmt::format("{}", fmt::join(collectives(f), ", ")); }
 
 /// The collectives of the function, once it was seen to compute what it should.

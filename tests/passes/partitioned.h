@@ -67,6 +67,17 @@ inline std::string left_over(const ir::Function& f) {
   return "";
 }
 
+/// Whole arguments for f: a fixed irregular sequence in (-1, 1), another for each parameter.
+inline ir::Literals numbers(const ir::Function& f) {
+  ir::Literals in;
+  for (const ir::Value p : f.params()) {
+    ir::Literal x{ir::without_sharding(p.type())};
+    for (std::int64_t i = 0; i < x.size(); ++i) x.set(i, std::sin(1.7 * static_cast<double>(i) + 0.3 * p.index()));
+    in.push_back(std::move(x));
+  }
+  return in;
+}
+
 inline ir::Literals run_partitioned(const ir::FunctionRef& whole, const ir::FunctionRef& local,
                                     const ir::Literals& in) {
   const ir::MeshAtoms mesh(whole->mesh());

@@ -21,7 +21,7 @@
 #include "ir/op.h"
 #include "ir/ops/attrs.h"
 #include "ir/sharding.h"
-#include "passes/overlap.h"
+#include "passes/flights.h"
 
 namespace sheaf::codegen {
 namespace {
@@ -75,12 +75,12 @@ class Lowering {
                              std::vector<BufferRef> results, std::int64_t arena) {
     Frame frame{.f = f, .results = std::move(results), .arena = arena, .place = ir::ValueTable<BufferRef>(f)};
     for (std::size_t i = 0; i < params.size(); ++i) frame.place[f.params()[i]] = params[i];
-    const std::vector<int> done = passes::done_before(f);
-    std::vector<std::vector<Step>> awaits(done.size() + 1);
+    const std::vector<passes::Flight> flights = passes::flights(f);
+    std::vector<std::vector<Step>> awaits(flights.size() + 1);
     const auto add_awaits = [&](std::size_t k) {
       std::move(awaits[k].begin(), awaits[k].end(), std::back_inserter(frame.steps));
     };
-    for (std::size_t k = 0; k < done.size(); ++k) {
+    for (std::size_t k = 0; k < flights.size(); ++k) {
       const ir::Eqn* e = f.eqns()[k];
       add_awaits(k);
       if (e->op == &ir::ops::constant) {
@@ -88,12 +88,13 @@ class Lowering {
         continue;
       }
       SHEAF_CHECK(e->op == &ir::ops::kernel, "a plan holds kernels and constants only");
-      waits_ = done[k] <= static_cast<int>(k) + 1;
+      const bool waits = flights[k].done <= static_cast<int>(k) + 1;
+      waits_ = waits;
+      lane_ = flights[k].lane;
       add_kernel(frame, *e);
-      if (!waits_) awaits[done[k]].push_back(await_step(frame.steps.back()));
-      waits_ = true;
+      if (!waits) awaits[flights[k].done].push_back(await_step(frame.steps.back()));
     }
-    add_awaits(done.size());
+    add_awaits(flights.size());
     return std::move(frame.steps);
   }
 
@@ -193,7 +194,7 @@ class Lowering {
     const ir::Type result = e.out().type(), operand = e.num_in() > 0 ? e.in(0).type() : result;
     Collective c{.kind = what.kind,
                  .name = fmt::format("{} over {}", e.op->name, fmt::join(what.axes, ", ")),
-                 .groups = groups_over(what.axes),
+                 .groups = groups_over(what.axes, lane_),
                  .operand = operands.empty() ? BufferRef{} : operands[0],
                  .result = results[0],
                  .dtype = operand.dtype(),
@@ -222,12 +223,13 @@ class Lowering {
     return c;
   }
 
-  int groups_over(const ir::Axes& axes) {
+  int groups_over(const ir::Axes& axes, int lane) {
     Groups groups = atoms_->groups(atoms_->of(axes));
-    const auto known = std::find(program_.groups.begin(), program_.groups.end(), groups);
-    if (known != program_.groups.end()) return static_cast<int>(known - program_.groups.begin());
+    for (std::size_t g = 0; g < lanes_.size(); ++g)
+      if (lanes_[g] == lane && program_.groups[g] == groups) return static_cast<int>(g);
     program_.groups.push_back(std::move(groups));
-    return static_cast<int>(program_.groups.size()) - 1;
+    lanes_.push_back(lane);
+    return static_cast<int>(lanes_.size()) - 1;
   }
 
   /// The n parts of dim `dim`.
@@ -370,6 +372,8 @@ class Lowering {
   std::optional<ir::MeshAtoms> atoms_;  // of the plan's mesh
   std::int64_t arena_top_ = 0, step_temporaries_ = 0;  // temporaries live above the plan's arena, for one step
   bool waits_ = true;  // the collective that is being lowered, until it is done
+  int lane_ = 0;  // of that collective
+  std::vector<int> lanes_;  // of each of the program's groups
   Loc loc_;
   absl::flat_hash_map<std::string, int> kernel_ids_;
 };

@@ -153,7 +153,7 @@ struct Program {
   std::int64_t arena_bytes = 0;
   int num_slots = 0;
   int num_devices = 1;              // that run it together, each its own part
-  std::vector<Groups> groups;       // that its collectives go over
+  std::vector<Groups> groups;       // that its collectives go over, each as often as some are under way at once
   std::vector<int> alias;           // per output: the donated input whose buffer it takes, or -1
 };
 

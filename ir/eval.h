@@ -21,6 +21,9 @@ class EvalObserver {
   /// A loop begins step t; when it is done, it is left.
   virtual void step(const Eqn& loop, std::int64_t t) = 0;
   virtual void left(const Eqn& loop) = 0;
+  /// What is seen next is of this device of a mesh.
+  virtual void device(int) {}
+  /// `in`: of a collective, the operands of all devices of the group.
   virtual void equation(const Eqn& e, std::span<const Literal> in, std::span<const Literal> out) = 0;
 
  protected:

@@ -170,7 +170,10 @@ class Lockstep {
     if (is_collective(e)) return collective(e, here, in);
     if (!meets(e)) {
       PerDevice out(size_);
-      for (const int d : here) out[d] = eval(e, in[d]);
+      for (const int d : here) {
+        if (EvalObserver* o = Observed::current()) o->device(d);
+        out[d] = eval(e, in[d]);
+      }
       return out;
     }
     if (e.op == &ops::scan) return scan(e, here, in);
@@ -195,11 +198,22 @@ class Lockstep {
       std::vector<const Literal*> operands;
       if (e.num_in() > 0)
         for (const int d : group) operands.push_back(in[d].data());
-      for (std::size_t self = 0; self < group.size(); ++self)
-        if (is_here(group[self]))
-          out[group[self]] = {collective_result(what, operands, static_cast<std::int64_t>(self), e.out().type())};
+      for (std::size_t self = 0; self < group.size(); ++self) {
+        if (!is_here(group[self])) continue;
+        out[group[self]] = {collective_result(what, operands, static_cast<std::int64_t>(self), e.out().type())};
+        show(e, group[self], operands, out[group[self]]);
+      }
     }
     return out;
+  }
+
+  static void show(const Eqn& e, int device, std::span<const Literal* const> operands, const Literals& results) {
+    EvalObserver* o = Observed::current();
+    if (!o) return;
+    Literals in;
+    for (const Literal* x : operands) in.push_back(*x);
+    o->device(device);
+    o->equation(e, in, results);
   }
 
   PerDevice scan(const Eqn& e, const Devices& here, const PerDevice& in) {
@@ -213,6 +227,7 @@ class Lockstep {
     }
     for (std::int64_t i = 0; i < a.length; ++i) {
       const std::int64_t t = a.reverse ? a.length - 1 - i : i;
+      if (EvalObserver* o = Observed::current()) o->step(e, t);
       for (const int d : here)
         for (std::size_t k = fixed; k < in[d].size(); ++k) {
           args[d][k] = Literal(e.regions[0]->params()[k].type());
@@ -225,6 +240,7 @@ class Lockstep {
           copy_row(results[d][j], 0, out[d][j], t, results[d][j].bytes());
       }
     }
+    if (EvalObserver* o = Observed::current(); o && a.length > 0) o->left(e);
     for (const int d : here)
       for (std::int64_t k = 0; k < a.carry; ++k) out[d][k] = std::move(args[d][a.consts + k]);
     return out;
@@ -246,11 +262,13 @@ class Lockstep {
       return all;
     };
     for (std::int64_t trip = 0; trip != a.max_trips && !here.empty(); ++trip) {
+      if (EvalObserver* o = Observed::current()) o->step(e, trip);
       const PerDevice holds = run(*e.regions[0], here, args(0, a.cond_consts));
       std::erase_if(here, [&](int d) { return holds[d][0].get_int(0) == 0; });
       PerDevice next = run(*e.regions[1], here, args(a.cond_consts, a.body_consts));
       for (const int d : here) carry[d] = std::move(next[d]);
     }
+    if (EvalObserver* o = Observed::current(); o && a.max_trips != 0) o->left(e);
     return carry;
   }
 

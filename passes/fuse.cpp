@@ -95,7 +95,7 @@ class Writer {
       if (!grouping_.groups[i].stored.empty()) write_group(i);
     Values results;
     for (Value r : f_.results()) results.push_back(result_of(r));
-    return plan_.finish(std::move(results));
+    return plan_.finish(std::move(results))->on_mesh(f_.mesh());
   }
 
  private:

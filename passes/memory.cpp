@@ -12,7 +12,7 @@
 #include "ir/builder.h"
 #include "ir/op.h"
 #include "passes/emit.h"
-#include "passes/overlap.h"
+#include "passes/flights.h"
 
 namespace sheaf::passes {
 
@@ -101,7 +101,8 @@ class Assignment {
         is_result_(f, 0),
         output_(f, -1),
         offset_(f, -1),
-        replaced_(f) {
+        replaced_(f),
+        reduced_to_(f) {
     for (const Eqn* e : f.eqns())
       if (e->op == &ops::kernel && e->attrs<ops::Kernel>().schedule == Schedule::host)
         hosts_.emplace(e, assign_host(host_step(*e->regions[0])));
@@ -127,18 +128,27 @@ class Assignment {
   }
 
  private:
-  // What a collective reads stays until it is done, where that is later than the next step.
+  // What a collective reads stays until it is done, where that is later than the next step; but an all_reduce may have
+  // its result there.
   void hold_for_collectives() {
-    const std::vector<int> done = done_before(f_);
-    released_.resize(done.size() + 1);
-    for (std::size_t k = 0; k < done.size(); ++k) {
-      if (done[k] <= static_cast<int>(k) + 1) continue;
-      for (Value v : f_.eqns()[k]->operands) {
-        if (last_use_[v] >= done[k]) continue;
-        last_use_[v] = done[k];
-        released_[done[k]].push_back(v);
+    const std::vector<Flight> all = flights(f_);
+    released_.resize(all.size() + 1);
+    for (std::size_t k = 0; k < all.size(); ++k) {
+      const int done = all[k].done;
+      if (done <= static_cast<int>(k) + 1) continue;
+      const Eqn& e = *f_.eqns()[k];
+      for (Value v : e.operands) {
+        if (last_use_[v] >= done) continue;
+        if (last_use_[v] == static_cast<int>(k)) reduced_to_[v] = e.out();
+        last_use_[v] = done;
+        released_[done].push_back(v);
       }
     }
+  }
+
+  // v's step is the last that reads the operand.
+  bool dies_in(Value operand, Value v) const {
+    return last_use_[operand] == writer_[v] || reduced_to_[operand] == v;
   }
 
   // ---- buffers of results ----
@@ -179,14 +189,14 @@ class Assignment {
       if (!is_free(p)) continue;
       alias_[j] = i;
       taken_[i] = true;
-      if (last_use_[p] == writer_[v]) replaced_[v] = p;
+      if (dies_in(p, v)) replaced_[v] = p;
     }
     return alias_[j] >= 0;
   }
 
   // v's kernel may write v over `operand`, which nobody reads later.
   bool is_replaced(Value operand, Value v) const {
-    return last_use_[operand] == writer_[v] && in_place_ok(*v.eqn(), operand, v.index());
+    return dies_in(operand, v) && in_place_ok(*v.eqn(), operand, v.index());
   }
 
   // What v's step changes rather than makes anew, if that dies there and has no other home; else null.
@@ -291,6 +301,7 @@ class Assignment {
   ValueTable<int> output_;  // the result in whose buffer a value lies; -1: in the arena
   ValueTable<std::int64_t> offset_;  // in the arena, while it lives there
   ValueTable<Value> replaced_;  // the operand whose place a value takes
+  ValueTable<Value> reduced_to_;  // the result of the collective that reads a value last, and is under way after that
   std::vector<int> alias_;
   std::vector<bool> taken_;  // parameters
   Arena arena_;

@@ -1,16 +1,16 @@
-// Which steps of a plan run while a collective is under way: it starts where it stands and is waited for where its
-// result is read. Invariant: memory plan and code generation go by the same answer.
+// The order of a plan's steps, such that other work is done while collectives are under way. Invariant: the order is a
+// function of the plan, its mesh and the profile alone, the same on every device; without collectives it is kept.
 #pragma once
 
-#include <vector>
-
 #include "ir/graph.h"
+#include "passes/sharding/profile.h"
 
 namespace sheaf::passes {
 
-/// Per equation of a plan or of a region in it, by number: of a collective, the equation before which it must be done,
-/// the first that reads its result or is the next collective over the same axes, or the number of equations if there
-/// is none; of others -1.
-std::vector<int> done_before(const ir::Function& f);
+/// f, a plan on a mesh, in an order in which collectives start early and are awaited late (passes/flights.h), as far as
+/// that hides the time they take and the arena stays within the devices' memory. Its kernels are then `in_order`.
+ir::FunctionRef overlap(const ir::FunctionRef& f, const Profile& profile);
+/// With the chosen profile.
+ir::FunctionRef overlap(const ir::FunctionRef& f);
 
 }  // namespace sheaf::passes

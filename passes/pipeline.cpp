@@ -14,6 +14,7 @@
 #include "passes/fuse.h"
 #include "passes/loops.h"
 #include "passes/memory.h"
+#include "passes/overlap.h"
 #include "passes/pass.h"
 #include "passes/schedule.h"
 #include "passes/sharding/collectives.h"
@@ -94,6 +95,11 @@ constexpr Pass kStages[] = {
      Takes::kernels},
 
     // Beyond this point how each kernel is built is settled; code generation obeys or refuses.
+
+    {"overlap", "the order of the kernels, such that others run while collectives are under way", overlap,
+     Takes::scheduled_kernels},
+
+    // Beyond this point the order of the kernels is settled.
 };
 
 bool verifies() {

@@ -66,7 +66,7 @@ void copy_block(const std::byte* from, const Region& in, std::byte* to, const Re
 
 absl::StatusOr<BufferPtr> assemble(Device& to, std::int64_t bytes, std::int64_t element_bytes,
                                    std::vector<Piece> pieces, Loc made_at) {
-  std::lock_guard lock(launch_mutex());
+  std::unique_lock launch(launch_mutex());
   std::vector<Source> sources;
   bool is_pending = false;
   for (Piece& piece : pieces) {
@@ -82,6 +82,7 @@ absl::StatusOr<BufferPtr> assemble(Device& to, std::int64_t bytes, std::int64_t 
   absl::StatusOr<Pin> into = (*made)->pin();
   if (!into.ok()) return into.status();
   if (!is_pending) {
+    launch.unlock();  // the pins keep what is read
     if (absl::Status s = copy_all(sources, into->storage()->data(), element_bytes); !s.ok())
       return Buffer::failed(to, bytes, std::move(s), made_at);
     return made;

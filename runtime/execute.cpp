@@ -238,6 +238,8 @@ absl::Status Executable::run_kernel(const codegen::Step& step, const Addresses& 
   for (const codegen::BufferRef& ref : step.buffers) buffers.push_back(at[ref]);
   const KernelPtr& kernel = kernels_[step.kernel];
   note_interpreted_run(kernel);
+  if (at.execution.spmd && at.execution.spmd->has_begun(at.execution.position))
+    counters().overlapped_launches.fetch_add(1, std::memory_order_relaxed);
   try {
     kernel->run(buffers.data());
   } catch (const std::exception& error) {

@@ -28,6 +28,7 @@ SpmdRun::SpmdRun(const codegen::Program& program, std::span<Device* const> devic
     : names_(names_of(devices)),
       timeout_(timeout),
       completion_(std::move(completion)),
+      begun_(devices.size(), 0),
       own_(devices.size()),
       running_(static_cast<int>(devices.size())) {
   for (const codegen::Groups& groups : program.groups) {
@@ -55,12 +56,14 @@ absl::Status SpmdRun::collective(int position, const codegen::Collective& what, 
       });
   if (!brought.ok()) return fail_together(std::move(brought));
   place.has_begun = true;
+  ++begun_[position];
   return what.waits ? await(position, what.groups) : absl::OkStatus();
 }
 
 absl::Status SpmdRun::await(int position, int groups) {
   Place& place = places_[groups][position];
   if (!std::exchange(place.has_begun, false)) return absl::OkStatus();
+  --begun_[position];
   absl::Status met = place.rendezvous->await(place.member, timeout_);
   return met.ok() ? met : fail_together(std::move(met));
 }

@@ -30,6 +30,8 @@ class SpmdRun {
                           std::byte* result);
   /// Waits for the collective over these groups that the device has begun, if there is one.
   absl::Status await(int position, int groups);
+  /// Whether the device has begun a collective that it has not waited for.
+  bool has_begun(int position) const { return begun_[position] > 0; }
   /// Ends all meetings: nothing that a device brought is read any more once this returns.
   void send_home();
   /// How the part of one device ended. `inherited`: the error is that of an input, and is passed on as it is.
@@ -60,6 +62,7 @@ class SpmdRun {
   const std::shared_ptr<Completion> completion_;
   std::vector<std::unique_ptr<Rendezvous>> rendezvous_;
   std::vector<std::vector<Place>> places_;  // [groups of the program][position]
+  std::vector<int> begun_;  // [position]: the number of its places that have begun; the device's own
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable ended_;

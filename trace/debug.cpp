@@ -15,6 +15,7 @@
 #include "trace/apply.h"
 #include "trace/messages.h"
 #include "trace/nan_search.h"
+#include "trace/runnable.h"
 #include "trace/recorder.h"
 #include "trace/trace_call.h"
 
@@ -219,7 +220,9 @@ std::string find_nan(const FlatCall& call, FindNanOptions options) {
     check(buffer_of(x, type, call.loc())->to_host(std::span(value.data(), value.bytes())), call.loc());
     inputs.push_back(std::move(value));
   }
-  return first_bad_equation({traced.function}, inputs, {.nans = true, .infinities = options.infinities});
+  const Mesh mesh = mesh_named_in(*traced.function, "find_nan");
+  const Source source = mesh ? source_on(mesh, traced.function) : Source{.function = traced.function};
+  return first_bad_equation(source, inputs, {.nans = true, .infinities = options.infinities});
 }
 
 }  // namespace detail

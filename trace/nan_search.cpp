@@ -1,5 +1,5 @@
 // The search watches the interpreter; only what the bad results depend on is run, so that a NaN which a select drops
-// elsewhere is not blamed. Lines in the report are the program's own.
+// elsewhere is not blamed. Lines in the report are the program's own; on a mesh the program is that of each device.
 #include "trace/nan_search.h"
 
 #include <fmt/format.h>
@@ -9,10 +9,13 @@
 
 #include "ir/environment.h"
 #include "ir/eval.h"
+#include "ir/eval_spmd.h"
 #include "ir/op.h"
+#include "passes/pipeline.h"
 #include "passes/transforms.h"
 #include "sheaf/debug.h"
 #include "trace/array_node.h"
+#include "trace/mesh.h"
 
 namespace sheaf {
 namespace {
@@ -54,7 +57,7 @@ std::string range_of(const ir::Literal& x) {
 
 class Search final : public ir::EvalObserver {
  public:
-  Search(BadValues bad, Loc line) : bad_(bad), line_(line) {}
+  Search(BadValues bad, const Source& source) : bad_(bad), source_(source) {}
   const std::string& report() const { return report_; }
 
   void step(const ir::Eqn& loop, std::int64_t t) override {
@@ -62,6 +65,7 @@ class Search final : public ir::EvalObserver {
     else loops_.emplace_back(&loop, t);
   }
   void left(const ir::Eqn&) override { loops_.pop_back(); }
+  void device(int d) override { device_ = d; }
   void equation(const ir::Eqn& e, std::span<const ir::Literal> in, std::span<const ir::Literal> out) override {
     if (!report_.empty() || !e.regions.empty()) return;
     for (const ir::Literal& x : in)
@@ -73,15 +77,17 @@ class Search final : public ir::EvalObserver {
  private:
   void describe(const ir::Eqn& e, std::span<const ir::Literal> in, const ir::Literal& out, std::int64_t at) {
     report_ = fmt::format("{}: {} gives {}", line_of(e), e.op->name, place_of(out, at));
+    if (device_ >= 0) report_ += fmt::format(" of the part on {}", source_.devices[device_]);
     for (const auto& [loop, t] : loops_)
       report_ += fmt::format(" in step {} of the {} at {}", t, loop->op->name, line_of(*loop));
     for (std::size_t k = 0; k < in.size(); ++k) report_ += fmt::format("\n  operand {}: {}", k, range_of(in[k]));
   }
 
-  std::string line_of(const ir::Eqn& e) const { return to_string(line_ ? line_ : e.loc); }
+  std::string line_of(const ir::Eqn& e) const { return to_string(source_.line ? source_.line : e.loc); }
 
   BadValues bad_;
-  Loc line_;
+  const Source& source_;
+  int device_ = -1;
   std::vector<std::pair<const ir::Eqn*, std::int64_t>> loops_;
   std::string report_;
 };
@@ -89,24 +95,41 @@ class Search final : public ir::EvalObserver {
 ir::Literals literals_of(std::span<const runtime::BufferPtr> buffers, const std::vector<ir::Type>& types, Loc loc) {
   ir::Literals all;
   for (std::size_t i = 0; i < buffers.size(); ++i) {
-    ir::Literal& x = all.emplace_back(types[i]);
+    ir::Literal& x = all.emplace_back(ir::without_sharding(types[i]));
     check(buffers[i]->to_host(std::span(x.data(), x.bytes())), loc);
   }
   return all;
 }
 
-bool has_shard_map(const ir::Function& f) {
-  for (const ir::Eqn* e : f.eqns()) {
-    if (e->op == &ir::ops::shard_map) return true;
-    for (const ir::FunctionRef& region : e->regions)
-      if (has_shard_map(*region)) return true;
+// The program of one device, as fusion will find it, and where its parameters lie.
+struct OfOneDevice {
+  ir::FunctionRef function;
+  std::vector<ir::Type> in_types;
+};
+
+OfOneDevice of_one_device(const ir::FunctionRef& f) {
+  OfOneDevice one;
+  passes::PipelineOptions options;
+  options.observe = [&](int, std::string_view name, const ir::FunctionRef& g) {
+    if (name == "expand") one.function = g;
+  };
+  one.in_types = passes::run_pipeline(f, options).in_types;
+  return one;
+}
+
+void run_on_mesh(const ir::FunctionRef& f, std::span<const ir::Literal> inputs) {
+  const OfOneDevice one = of_one_device(f);
+  const ir::MeshAtoms atoms(f->mesh());
+  std::vector<ir::Literals> parts(f->mesh().size());
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const ir::Literals of_input = ir::shard(inputs[i], atoms, ir::sharding_of(one.in_types[i], atoms));
+    for (std::size_t d = 0; d < parts.size(); ++d) parts[d].push_back(of_input[d]);
   }
-  return false;
+  (void)ir::eval_spmd(one.function, parts);
 }
 
 // Where the bad values of these results come from.
 std::string origin(const Source& source, std::span<const ir::Literal> inputs, BadValues bad) {
-  if (has_shard_map(*source.function)) return "what a shard_map does on parts is not searched equation by equation";
   if (std::string report = first_bad_equation(source, inputs, bad); !report.empty()) return report;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (const std::int64_t at = first_bad(inputs[i], bad); at >= 0) {
@@ -133,10 +156,18 @@ BadValues watched_values() {
   return {.nans = w.nans.load(std::memory_order_relaxed), .infinities = w.infinities.load(std::memory_order_relaxed)};
 }
 
+Source source_on(const Mesh& mesh, const ir::FunctionRef& f, Loc line) {
+  Source source{.function = f->on_mesh(ir_mesh(mesh)), .line = line};
+  for (std::int64_t d = 0; d < mesh.size(); ++d)
+    source.devices.push_back(mesh.is_abstract() ? fmt::format("device {}", d) : to_string(mesh.devices()[d]));
+  return source;
+}
+
 std::string first_bad_equation(const Source& source, std::span<const ir::Literal> inputs, BadValues bad) {
-  Search search(bad, source.line);
+  Search search(bad, source);
   const ir::Observed observed(search);
-  ir::eval(*passes::expand_ops(source.function), inputs);
+  if (source.function->mesh()) run_on_mesh(source.function, inputs);
+  else ir::eval(*passes::expand_ops(source.function), inputs);
   return search.report();
 }
 
@@ -155,8 +186,8 @@ void check_results(const Source& source, std::span<const runtime::BufferPtr> inp
   }
   if (wanted.empty()) return;
   const ir::Literals given = literals_of(inputs, f->param_types(), loc);
-  const ir::FunctionRef needed = f->with_results(std::move(wanted));
-  throw RuntimeError(loc, text + "\n  " + origin({needed, source.line}, given, bad));
+  const ir::FunctionRef needed = f->with_results(std::move(wanted))->on_mesh(f->mesh());
+  throw RuntimeError(loc, text + "\n  " + origin({needed, source.line, source.devices}, given, bad));
 }
 
 void set_debug_nans(bool on) { watched().nans = on; }

@@ -8,6 +8,7 @@
 #include "ir/graph.h"
 #include "ir/literal.h"
 #include "runtime/buffer.h"
+#include "sheaf/mesh.h"
 #include "sheaf/source.h"
 
 namespace sheaf {
@@ -24,12 +25,16 @@ BadValues watched_values();
 
 /// A program as it was written, which a report about a run of it is told from.
 struct Source {
-  const ir::FunctionRef& function;
+  ir::FunctionRef function;  // on a mesh: with parameters that say where they lie
   Loc line = {};  // of all its equations instead of their own: library functions have one program for all their callers
+  std::vector<std::string> devices = {};  // names, where it is on a mesh
 };
 
+/// f as the devices of the mesh run it.
+Source source_on(const Mesh& mesh, const ir::FunctionRef& f, Loc line = {});
+
 /// The first equation that makes a bad value of good ones, with the step of the loop and the operands' ranges;
-/// empty if there is none.
+/// empty if there is none. Of a program on a mesh, that each device runs on its parts of `inputs`, with the device.
 std::string first_bad_equation(const Source& source, std::span<const ir::Literal> inputs, BadValues bad);
 
 /// Throws RuntimeError if a result holds what is watched for, saying where it comes from. `inputs` as they were before

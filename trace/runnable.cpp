@@ -51,12 +51,6 @@ void find_mesh(const ir::Function& f, NamedMesh& found, const std::string& what)
   }
 }
 
-Mesh mesh_named_in(const ir::Function& f, const std::string& what) {
-  NamedMesh found;
-  find_mesh(f, found, what);
-  return found.by ? noted_mesh(*ir::Mesh::parse(found.text)) : Mesh();
-}
-
 std::string input_name(const ir::Function& f, std::size_t i) {
   const std::string& name = f.params()[i].name();
   if (!name.empty()) return name;
@@ -69,6 +63,12 @@ std::string lies(const ir::Function& f, std::size_t i, const ArrayNode& node) {
 }
 
 }  // namespace
+
+Mesh mesh_named_in(const ir::Function& f, const std::string& what) {
+  NamedMesh found;
+  find_mesh(f, found, what);
+  return found.by ? noted_mesh(*ir::Mesh::parse(found.text)) : Mesh();
+}
 
 Runnable::Runnable(ir::FunctionRef f, RunnableOptions options) : function_(std::move(f)), options_(std::move(options)) {
   if (options_.what.empty()) options_.what = function_->name();
@@ -265,7 +265,7 @@ void Runnable::run_on(const Mesh& mesh, std::span<const Array* const> inputs, Lo
   for (std::size_t i = 0; i < inputs.size(); ++i)
     whole_inputs.push_back(buffer_of(*inputs[i], function_->params()[i].type(), loc));
   for (std::size_t j = first; j < out.size(); ++j) whole_results.push_back(gathered(*out[j].node(), loc));
-  check_results({function_, line}, whole_inputs, whole_results, loc);
+  check_results(source_on(mesh, mesh_program(mesh, form.in, loc).function, line), whole_inputs, whole_results, loc);
 }
 
 Planned Runnable::plan(std::span<const Array* const> inputs, Loc loc) const {

@@ -18,6 +18,9 @@
 
 namespace sheaf {
 
+/// The mesh that with_sharding and shard_map in f are for, or none. Throws ShardingError where they are for several.
+Mesh mesh_named_in(const ir::Function& f, const std::string& what);
+
 /// What the user says beyond where the arguments lie.
 struct MeshWishes {
   Mesh mesh = {};  // where no argument is on one

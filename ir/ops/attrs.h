@@ -344,6 +344,7 @@ struct Kernel {
   std::vector<std::int64_t> in_place = {};
   std::int64_t frame = -1;
   std::vector<std::int64_t> spares = {};
+  bool in_order = false;
 };
 
 }  // namespace ops

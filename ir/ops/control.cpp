@@ -254,10 +254,12 @@ constinit const OpDef kernel = {
     .doc =
         "A step of a plan: the region is computed by one kernel of the template `schedule`; `tile` is the pair of "
         "dims that tile_transpose cuts. Result j lies in the buffer of the program's result `outputs[j]` or, where "
-        "that is -1, in the arena at `offsets[j]`; `in_place[j]` is the operand whose place it takes, or -1.",
+        "that is -1, in the arena at `offsets[j]`; `in_place[j]` is the operand whose place it takes, or -1. One that is "
+        "`in_order` keeps its place among the others that are.",
     .num_results = -1,
     .attrs = attrs_of<Kernel>(),
     .infer = infer_kernel,
+    .effects = [](const Eqn& e) { return e.attrs<Kernel>().in_order ? Effects::ordered : Effects::none; },
     .no_jvp = Absent::plan_only,
     .lower = lower_region,
     .eval = eval_region,

@@ -64,6 +64,15 @@ CommCost cost_of(CollectiveKind kind, double payload, const ir::MeshAtoms& atoms
   return cost;
 }
 
+double payload_of(const ir::Eqn& e) {
+  const auto bytes_of = [](const ir::Values& values) {
+    double bytes = 0;
+    for (const ir::Value v : values) bytes += static_cast<double>(v.type().bytes());
+    return bytes;
+  };
+  return std::max(bytes_of(e.operands), bytes_of(e.outs()));
+}
+
 double seconds_of(const ir::Work& work, DType dtype, const Profile& profile) {
   constexpr double kFlopsPerCall = 16;  // about the length of the polynomials of exp, log and tanh
   const double flops = work.flops + kFlopsPerCall * work.transcendentals;

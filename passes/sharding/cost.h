@@ -24,6 +24,9 @@ struct CommCost {
 CommCost cost_of(CollectiveKind kind, double payload, const ir::MeshAtoms& atoms, const ir::Atoms& axes,
                  const Profile& profile);
 
+/// Of the larger of what a device has before and after, in bytes.
+double payload_of(const ir::Eqn& e);
+
 /// A kernel that does this work at the rate of the dtype: the roofline and the launch.
 double seconds_of(const ir::Work& work, DType dtype, const Profile& profile);
 

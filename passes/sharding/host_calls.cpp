@@ -46,11 +46,11 @@ FunctionRef waiting(const Eqn& e, const std::vector<Type>& results) {
 
 }  // namespace
 
-Values emit_callback(Builder& b, const Eqn& e, const MeshAtoms& mesh, Values operands) {
+Values emit_callback(Builder& b, const Eqn& e, const MeshAtoms& mesh, const Axes& apart, Values operands) {
   if (e.effects == Effects::none || mesh.count() == 0) return b.clone(e, std::move(operands));
   Axes all;
   for (const MeshAxis& axis : mesh.mesh().axes()) all.push_back(axis.name);
-  all = without(all, varying_of(e.operands));  // along those the user's devices call for themselves
+  all = without(all, joined(varying_of(e.operands), apart));  // along those the user's devices call for themselves
   if (all.empty()) return b.clone(e, std::move(operands));
   operands.insert(operands.begin(), b.emit(ops::axis_index, {}, ops::AxisIndex{.axes = all}));
   const FunctionRef first = calling(e);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "ir/check.h"
 #include "ir/ops/attrs.h"
@@ -77,7 +78,7 @@ class Pieces {
     if (e.op == &ops::with_sharding || e.op == &ops::pvary) return operands;
     if (e.op == &ops::axis_index)
       return {b_.emit(ops::axis_index, {}, ops::AxisIndex{.axes = e.attrs<ops::AxisIndex>().axes})};
-    if (e.op == &ops::callback) return emit_callback(b_, e, mesh_, std::move(operands));
+    if (e.op == &ops::callback) return emit_callback(b_, e, mesh_, localizer_.apart(), std::move(operands));
     if (!e.op->factors) return b_.clone(e, std::move(operands));
     return emit_local(b_, e, *e.op->factors(e), d.choice, mesh_, std::move(operands));
   }
@@ -201,14 +202,20 @@ class Program final : public Localizer {
   const MeshAtoms& mesh() const override { return mesh_; }
   PartitionWork work() const { return {.equations = equations_, .assignments = chooser_.assignments()}; }
 
-  FunctionRef localized(const FunctionRef& f, const Layouts& params, const Layouts& results) override {
+  const Axes& apart() const override { return apart_; }
+
+  FunctionRef localized(const FunctionRef& f, const Layouts& params, const Layouts& results,
+                        const Axes& chosen_along) override {
+    const Axes outer = std::exchange(apart_, joined(apart_, chosen_along));
     Builder b(f->name());
     Values args;
     for (std::size_t i = 0; i < params.size(); ++i) {
       const Value p = f->params()[i];
       args.push_back(b.param(local(p.type(), params[i]), p.name()));
     }
-    return b.finish(inlined(b, f, params, results, args));
+    FunctionRef made = b.finish(inlined(b, f, params, results, args));
+    apart_ = outer;
+    return made;
   }
 
   Values inlined(Builder& b, const FunctionRef& f, const Layouts& params, const Layouts& results,
@@ -232,6 +239,7 @@ class Program final : public Localizer {
   ReshardPlanner planner_;
   Prices prices_;
   Chooser chooser_;
+  Axes apart_;
   std::int64_t equations_ = 0;
 };
 
@@ -243,7 +251,7 @@ FunctionRef partition(const FunctionRef& f, const PartitionOptions& options) {
   Layouts params, results;
   for (const Value p : f->params()) params.push_back(sharding_of(p.type(), program.mesh()));
   for (const Value r : f->results()) results.push_back(wanted_layout(r, program.mesh()));
-  FunctionRef local = program.localized(f, params, results)->on_mesh(f->mesh());
+  FunctionRef local = program.localized(f, params, results, {})->on_mesh(f->mesh());
   if (options.work) *options.work = program.work();
   return local;
 }

@@ -92,7 +92,7 @@ Values emit_scan(Localizer& l, Builder& b, const Eqn& e, const Decision& d, Valu
   const std::size_t fixed = a.consts + a.carry;
   const Layouts params = part(d.in, 0, fixed) + rows_of(part(d.in, fixed, d.in.size() - fixed));
   const Layouts results = part(d.out, 0, a.carry) + rows_of(part(d.out, a.carry, d.out.size() - a.carry));
-  return b.emit_all(e.op, std::move(operands), e.attributes, {l.localized(e.regions[0], params, results)});
+  return b.emit_all(e.op, std::move(operands), e.attributes, {l.localized(e.regions[0], params, results, {})});
 }
 
 // while: operands are the condition's consts, the body's consts, the carry.
@@ -109,9 +109,11 @@ Decision decide_while(const Eqn& e, const MeshAtoms& mesh, Chooser&) {
 Values emit_while(Localizer& l, Builder& b, const Eqn& e, const Decision& d, Values operands) {
   const auto& a = e.attrs<ops::While>();
   const Layouts body = part(d.in, a.cond_consts, d.in.size() - a.cond_consts);
-  return b.emit_all(e.op, std::move(operands), e.attributes,
-                    {l.localized(e.regions[0], part(d.in, 0, a.cond_consts) + d.out, {Sharding::replicated(0)}),
-                     l.localized(e.regions[1], body, d.out)});
+  const Axes& chosen_along = e.regions[0]->results()[0].type().varying();
+  return b.emit_all(
+      e.op, std::move(operands), e.attributes,
+      {l.localized(e.regions[0], part(d.in, 0, a.cond_consts) + d.out, {Sharding::replicated(0)}, chosen_along),
+       l.localized(e.regions[1], body, d.out, chosen_along)});
 }
 
 // cond: the branch is chosen alike on all devices, because branches may hold collectives.
@@ -126,7 +128,8 @@ Decision decide_cond(const Eqn& e, const MeshAtoms& mesh, Chooser&) {
 
 Values emit_cond(Localizer& l, Builder& b, const Eqn& e, const Decision& d, Values operands) {
   std::vector<FunctionRef> branches;
-  for (const FunctionRef& r : e.regions) branches.push_back(l.localized(r, part(d.in, 1, d.in.size() - 1), d.out));
+  for (const FunctionRef& r : e.regions)
+    branches.push_back(l.localized(r, part(d.in, 1, d.in.size() - 1), d.out, e.in(0).type().varying()));
   return b.emit_all(e.op, std::move(operands), e.attributes, std::move(branches));
 }
 

@@ -9,13 +9,16 @@ namespace sheaf::passes {
 /// Makes functions of one device; regions of equations are made through it.
 class Localizer {
  public:
-  /// f with its parameters and results in these layouts.
+  /// f with its parameters and results in these layouts. Whether it is run, or how often, is decided by what differs
+  /// along `chosen_along`.
   virtual ir::FunctionRef localized(const ir::FunctionRef& f, const std::vector<ir::Sharding>& params,
-                                    const std::vector<ir::Sharding>& results) = 0;
+                                    const std::vector<ir::Sharding>& results, const ir::Axes& chosen_along) = 0;
   /// The equations of f in b, on local arguments.
   virtual ir::Values inlined(ir::Builder& b, const ir::FunctionRef& f, const std::vector<ir::Sharding>& params,
                              const std::vector<ir::Sharding>& results, ir::Values args) = 0;
   virtual const ir::MeshAtoms& mesh() const = 0;
+  /// Along these the devices may not all get to the equations that are being made.
+  virtual const ir::Axes& apart() const = 0;
 
  protected:
   ~Localizer() = default;

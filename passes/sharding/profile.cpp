@@ -33,19 +33,22 @@ const std::vector<Profile>& built_in() {
        .flops = 6e13,
        .flops_of = {{DType::f16, 9e14}, {DType::bf16, 9e14}, {DType::f64, 3e13}},
        .memory = 3.3e12,
-       .launch = 4e-6},
+       .launch = 4e-6,
+       .capacity = 8e10},
       {.name = "pcie",
        .links = {{.link = {1e-5, 2e10}}},
        .flops = 3e13,
        .flops_of = {{DType::f16, 3e14}, {DType::bf16, 3e14}, {DType::f64, 5e11}},
        .memory = 1e12,
-       .launch = 4e-6},
+       .launch = 4e-6,
+       .capacity = 2.4e10},
       {.name = "ib",
        .links = {{.link = {3.4e-5, 5.5e10}}},
        .flops = 6e13,
        .flops_of = {{DType::f16, 9e14}, {DType::bf16, 9e14}, {DType::f64, 3e13}},
        .memory = 3.3e12,
-       .launch = 4e-6},
+       .launch = 4e-6,
+       .capacity = 8e10},
       {.name = "flat", .links = {{.link = {1e-8, 1e9}}}, .flops = 1e11, .memory = 1e12, .launch = 0},
   };
   return profiles;
@@ -100,6 +103,7 @@ bool read_entry(std::string_view key, std::string_view value, Profile& p) {
   if (key == "flops") return assign(p.flops, parse_rate(value));
   if (key == "memory") return assign(p.memory, parse_rate(value));
   if (key == "launch") return assign(p.launch, parse_rate(value, true));
+  if (key == "capacity") return assign(p.capacity, parse_rate(value, true));
   if (head == "flops") {
     const std::optional<DType> dtype = parse_dtype(tail);
     const std::optional<double> rate = parse_rate(value);
@@ -145,6 +149,7 @@ std::string to_text(const Profile& p) {
   std::string s = fmt::format("{}\nname = {}\nflops = {}\n", kHead, p.name, p.flops);
   for (const auto& [dtype, rate] : p.flops_of) s += fmt::format("flops@{} = {}\n", name(dtype), rate);
   s += fmt::format("memory = {}\nlaunch = {}\n", p.memory, p.launch);
+  if (p.capacity > 0) s += fmt::format("capacity = {}\n", p.capacity);
   for (const LinkRow& row : p.links)
     s += fmt::format("{}{}{} = {} {}\n", row.kind ? name(*row.kind) : "link", row.axis.empty() ? "" : "@", row.axis,
                      row.link.latency, row.link.bandwidth);

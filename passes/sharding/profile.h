@@ -43,6 +43,7 @@ struct Profile {
   std::vector<std::pair<DType, double>> flops_of = {};  // ... where a dtype has its own rate
   double memory = 1;                                      // bytes per second read or written by one device
   double launch = 0;                                      // seconds until a kernel starts
+  double capacity = 0;                                    // bytes of memory that a device has; 0: no limit
   bool operator==(const Profile&) const = default;
 
   /// The row that says most of this kind and axis: axis before kind.
@@ -61,6 +62,7 @@ const Profile* built_in_profile(std::string_view name);
 ///   flops@f64 = 1e+10
 ///   memory = 1e+10
 ///   launch = 1e-06
+///   capacity = 8e+10
 ///   link = 2e-05 4e+09
 ///   all_gather@data = 1e-05 8e+09
 std::string to_text(const Profile& profile);

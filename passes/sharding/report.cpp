@@ -10,7 +10,7 @@
 
 #include "ir/op.h"
 #include "ir/ops/attrs.h"
-#include "passes/overlap.h"
+#include "passes/flights.h"
 #include "passes/sharding/reshard.h"
 
 namespace sheaf::passes {
@@ -21,12 +21,6 @@ using ir::lowering::Collective;
 namespace ops = ir::ops;
 
 constexpr std::string_view kImplicit = "partition: ";
-
-double bytes_of(const ir::Values& values) {
-  double bytes = 0;
-  for (const ir::Value v : values) bytes += static_cast<double>(v.type().bytes());
-  return bytes;
-}
 
 /// How often the regions of e run each time that e does; -1: nothing says.
 std::int64_t trips(const Eqn& e) {
@@ -40,13 +34,13 @@ class Walk {
   Walk(ir::Mesh mesh, const Profile& profile) : atoms_(mesh), profile_(profile) {}
 
   void function(const ir::Function& f, std::int64_t times) {
-    const std::vector<int> done = done_before(f);
-    for (std::size_t k = 0; k < done.size(); ++k) {
+    const std::vector<Flight> all = flights(f);
+    for (std::size_t k = 0; k < all.size(); ++k) {
       const Eqn* e = f.eqns()[k];
       const std::size_t first = entries_.size();
       const std::int64_t inside = times < 0 || trips(*e) < 0 ? -1 : times * trips(*e);
       for (const ir::FunctionRef& r : e->regions) function(*r, inside);
-      if (done[k] > static_cast<int>(k) + 1) entries_[first].is_overlapped = true;
+      if (all[k].done > static_cast<int>(k) + 1) entries_[first].is_overlapped = true;
       if (!e->op->axes || !e->op->lower) continue;  // constants and regions have nothing to tell
       const ir::Lowering lowering = e->op->lower(*e);
       const auto* what = std::get_if<Collective>(&lowering);
@@ -58,7 +52,7 @@ class Walk {
  private:
   void collective(const Eqn& e, const Collective& what, std::int64_t times) {
     const ir::Atoms axes = atoms_.of(what.axes);
-    const double payload = std::max(bytes_of(e.operands), bytes_of(e.outs()));
+    const double payload = payload_of(e);
     const CommCost cost = cost_of(what.kind, payload, atoms_, axes, profile_);
     const std::string_view how(e.how);
     const std::size_t reason = how.rfind(kImplicit);

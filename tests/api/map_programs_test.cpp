@@ -4,6 +4,9 @@
 
 #include <cmath>
 
+#include "ir/ops/attrs.h"
+#include "passes/flights.h"
+#include "runtime/counters.h"
 #include "tests/api/on_reference.h"
 
 using namespace sheaf;
@@ -145,6 +148,51 @@ TEST_CASE("9: an all-gather that goes on while the loss of the local batch is co
   const Array w = numbers({8}), x = numbers({8, 2});
   CHECK(close(on_reference(on(false), w, x)[0], on_reference(on(true), w, x)[0], 0));
   CHECK(close(on_reference(on(false), w, x)[0], sum(square(x)) * sum(w)));
+}
+
+namespace {
+
+/// How many of a plan's kernels run while a collective is under way, by what they are called.
+std::vector<std::string> overlapped_kernels(const ir::Function& plan) {
+  std::vector<std::string> names;
+  const std::vector<passes::Flight> flights = passes::flights(plan);
+  for (int k = 0; k < std::ssize(flights); ++k) {
+    const ir::Eqn& e = *plan.eqns()[k];
+    if (e.op != &ir::ops::kernel || e.attrs<ir::ops::Kernel>().schedule == ir::Schedule::host) continue;
+    for (int start = 0; start < k; ++start)
+      if (flights[start].done > k) names.push_back(e.attrs<ir::ops::Kernel>().name);
+  }
+  return names;
+}
+
+}  // namespace
+
+TEST_CASE("9: on devices the loss is computed between the start of the gather and its end") {
+  ensure_devices(4);
+  const Mesh mesh({{"data", 4}});
+  const auto loss = [](Array batch) { return tanh(dot(batch, batch)); };
+  const auto started = [=](Array weights, Array batch) {
+    const Started all = all_gather_start(weights, "data", {.tiled = true});
+    const Array own = loss(batch);
+    return psum(dot(own, all.result()), "data");
+  };
+  const auto waiting = [=](Array weights, Array batch) {
+    return psum(dot(loss(batch), all_gather(weights, "data", {.dim = 0, .tiled = true})), "data");
+  };
+  const auto on = [&](auto f) { return shard_map(f, {.mesh = mesh, .in = {P("data"), P("data")}, .out = {P()}}); };
+  const Array w = numbers({32, 8}), x = numbers({128, 32});
+  const auto compiled = jit(on(started)).trace(w, x).lower().compile();
+  const auto module = ir::parse(compiled.text());
+  REQUIRE_MESSAGE(module.ok(), std::string(module.status().message()));
+  CHECK(overlapped_kernels(*module->functions[0]) == std::vector<std::string>{"dot", "tanh"});
+  const std::int64_t before = runtime::counters().overlapped_launches;
+  const Array y = compiled(w, x);
+  y.wait();
+  CHECK(runtime::counters().overlapped_launches - before == 4 * 2);
+  CHECK(close(y, jit(on(waiting))(w, x), 0));
+  Array expected = zeros({32, 8}, f64);
+  for (int d = 0; d < 4; ++d) expected = expected + dot(loss(x[slice(32 * d, 32 * (d + 1))]), w);
+  CHECK(close(y, expected));
 }
 
 TEST_CASE("23: transforms compose in every order that makes sense") {

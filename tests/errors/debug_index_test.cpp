@@ -69,6 +69,17 @@ void run_promise(const std::string& what) {
             {.unique = true});
 }
 
+// Each device takes with indices of its own, or all of one array that is spread over them.
+void run_on_mesh(const std::string& what) {
+  if (what != "shard_map" && what != "mesh") return;
+  ensure_devices(4);
+  const Mesh mesh({{"x", 4}});
+  const Array x = arange(5, f32), at = device_put(array({0, 4, 1, 3, 2, 7, 2, 2}), mesh, P("x"));
+  const auto taken = [](Array y, Array i) { return take(Operand(y, kHere), i); };
+  if (what == "mesh") jit(taken)(x, at).wait();
+  else jit(shard_map(taken, {.mesh = mesh, .in = {P(), P("x")}, .out = {P("x")}}))(x, at).wait();
+}
+
 void run_case(const std::string& what) {
   const Array x = arange(5, f32), at = array({1, 5}), rows = reshape(arange(6, f32), {2, 3});
   const auto taken = [](Array y, Array i) { return take(Operand(y, kHere), i); };
@@ -87,6 +98,7 @@ void run_case(const std::string& what) {
   if (what == "loops") run_loops(taken);
   if (what == "promises") run_promises(rows);
   run_promise(what);
+  run_on_mesh(what);
 }
 
 }  // namespace
@@ -107,6 +119,12 @@ TEST_CASE("a compiled program names the line of the index too, also under vmap a
   CHECK(said_by("jit", true).ends_with(text));
   CHECK(said_by("grad", true).ends_with(text));
   CHECK(said_by("vmap", true).ends_with("program.cpp:7: take: index 7 is out of range for axis 0 of extent 5\n"));
+}
+
+TEST_CASE("on a mesh the device is named too") {
+  const std::string text = "program.cpp:7: take: index 7 is out of range for axis 0 of extent 5\n";
+  CHECK(said_by("shard_map", true) == "program.cpp:7: cpu:2 failed: " + text);
+  CHECK(said_by("mesh", true) == "program.cpp:7: cpu:0 failed: " + text);
 }
 
 TEST_CASE("what is in range, was asked for, or runs without the variable says nothing") {

@@ -10,6 +10,8 @@
 #include "codegen/lower.h"
 #include "ir/literal.h"
 #include "ir/text.h"
+#include "passes/memory.h"
+#include "passes/overlap.h"
 #include "passes/pipeline.h"
 #include "runtime/device.h"
 #include "runtime/executable.h"
@@ -26,8 +28,16 @@ inline ir::FunctionRef parsed(const std::string& text) {
 /// The program of one device of f's mesh, ready to run.
 inline runtime::ExecutablePtr load_local(const ir::FunctionRef& f, const std::vector<bool>& donated = {}) {
   // The passes are to take it as it is, not as a program over global arrays that they have to split.
-  passes::Plan plan = passes::run_pipeline(f->on_mesh({}), {.donated = donated, .observe = {}});
-  plan.function = plan.function->on_mesh(f->mesh());
+  ir::FunctionRef kernels;
+  const auto keep = [&](int, std::string_view pass, const ir::FunctionRef& g) {
+    if (pass == "schedule") kernels = passes::overlap(g->on_mesh(f->mesh()));
+  };
+  passes::run_pipeline(f->on_mesh({}), {.observe = keep});
+  const passes::Memory memory = passes::assign_memory(kernels, donated);
+  const passes::Plan plan{.function = memory.function->on_mesh(f->mesh()),
+                          .optimised = nullptr,
+                          .arena_bytes = memory.arena_bytes,
+                          .alias = memory.alias};
   auto executable = runtime::Executable::load(codegen::lower(plan), {.tier = runtime::Tier::interpreted});
   REQUIRE_MESSAGE(executable.ok(), std::string(executable.status().message()));
   return *executable;

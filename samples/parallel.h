@@ -5,11 +5,12 @@
 
 #include <sheaf/sheaf.h>
 
-#include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <string>
+#include <utility>
 #include <vector>
+
+#include "losses.h"
 
 namespace parallel {
 
@@ -54,18 +55,6 @@ inline const auto& step() {
   return jitted;
 }
 
-inline std::vector<float> losses(State state, const Batch& batch) {
-  std::vector<Array> each;
-  for (int i = 0; i < kSteps; ++i) {
-    auto [l, next] = step()(state, batch);
-    each.push_back(l);
-    state = next;
-  }
-  std::vector<float> values;
-  for (const Array& l : each) values.push_back(l.item<float>());
-  return values;
-}
-
 /// Trains on one device and on the mesh; 0 if the losses agree and fall.
 inline int compare(const char* name, const Mesh& mesh, const Specs& of_network, const Specs& of_batch) {
   const Network network = initial(random::key(1));
@@ -82,13 +71,8 @@ inline int compare(const char* name, const Mesh& mesh, const Specs& of_network, 
               static_cast<long long>(bytes_per_device(alone)));
   std::printf("%s\n", step().trace(state, parts).lower().collectives().text.c_str());
 
-  const std::vector<float> expected = losses(alone, batch), got = losses(state, parts);
-  double difference = 0;
-  for (int i = 0; i < kSteps; ++i) difference = std::max(difference, std::abs(double{got[i]} / expected[i] - 1));
-  const bool is_right = difference < 1e-4 && got.back() < got.front();
-  std::printf("loss from %.5f to %.5f, on one device to %.5f; largest difference %.1e  %s\n", got.front(), got.back(),
-              expected.back(), difference, is_right ? "ok" : "WRONG");
-  return is_right ? 0 : 1;
+  const std::vector<float> expected = samples::losses(step(), alone, batch, kSteps);
+  return samples::agree(samples::losses(step(), state, parts, kSteps), expected) ? 0 : 1;
 }
 
 }  // namespace parallel

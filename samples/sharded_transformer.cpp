@@ -3,10 +3,10 @@
 // what a device holds, and compares the losses with those on one device.
 #include <sheaf/sheaf.h>
 
-#include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <vector>
+
+#include "losses.h"
 
 using namespace sheaf;
 
@@ -79,19 +79,6 @@ std::pair<Array, State> train_step(const State& s, const Array& text) {
   return {l, {model, adam}};
 }
 
-template <class Step>
-std::vector<float> losses(const Step& step, State state, const Array& text) {
-  std::vector<Array> each;
-  for (int i = 0; i < kSteps; ++i) {
-    auto [l, next] = step(state, text);
-    each.push_back(l);
-    state = next;
-  }
-  std::vector<float> values;
-  for (const Array& l : each) values.push_back(l.item<float>());
-  return values;
-}
-
 int main() {
   ensure_devices(4);
   try {
@@ -117,13 +104,8 @@ int main() {
     std::printf("%s\n", step.trace(state, parts).lower().collectives().text.c_str());
     std::printf("parameters and moments per device: %lld of %lld bytes\n",
                 static_cast<long long>(bytes_per_device(state)), static_cast<long long>(bytes_per_device(alone)));
-    const std::vector<float> expected = losses(step, alone, text), got = losses(step, state, parts);
-    double difference = 0;
-    for (int i = 0; i < kSteps; ++i) difference = std::max(difference, std::abs(double{got[i]} / expected[i] - 1));
-    const bool is_right = difference < 1e-4 && got.back() < got.front();
-    std::printf("loss from %.5f to %.5f, on one device to %.5f; largest difference %.1e  %s\n", got.front(), got.back(),
-                expected.back(), difference, is_right ? "ok" : "WRONG");
-    return is_right ? 0 : 1;
+    const std::vector<float> expected = samples::losses(step, alone, text, kSteps);
+    return samples::agree(samples::losses(step, state, parts, kSteps), expected) ? 0 : 1;
   } catch (const Error& e) {
     std::fprintf(stderr, "%s\n", e.what());
     return 1;

@@ -19,6 +19,7 @@ namespace sheaf::aot::detail {
 struct Lowering {
   Ptr<Program> program;
   Planned planned;
+  std::vector<const Placement*> in;  // of the inputs; null: on the first device, because nobody put any of them anywhere
 };
 struct Code {
   Ptr<Lowering> lowering;
@@ -82,23 +83,30 @@ void check_arguments(const Program& p, const sheaf::detail::FlatCall& call) {
                                           mismatches(p, call)));
 }
 
-// The leaves where they lay when the program was compiled: those that nobody put anywhere are moved there.
-std::vector<Array> in_place(const Program& p, const sheaf::detail::FlatCall& call) {
+// "f32[8@data] on [data=4, model=2]".
+std::string lies(ir::Type type, const Placement* p, const Placement* beside) {
+  if (!p) return fmt::format("{} on {}", ir::to_string(type), to_string(Device{}));
+  return fmt::format("{} on {}", ir::to_string(ir::with_sharding(type, p->atoms(), p->layout)),
+                     place_text(*p, beside ? beside->mesh : Mesh()));
+}
+
+// The leaves where the program was compiled for: those that nobody put anywhere are moved there.
+std::vector<Array> in_place(const Lowering& l, const sheaf::detail::FlatCall& call) {
+  const Program& p = *l.program;
   std::vector<Array> leaves;
-  for (std::size_t i = 0; i < p.likes.size(); ++i) {
+  for (std::size_t i = 0; i < p.types.size(); ++i) {
     const Array& x = *call.leaves()[i];
-    const Placement *given = x.node()->placement, *wanted = p.likes[i].node()->placement;
-    if (given && given != wanted) {
-      const std::string before = wanted ? place_text(*wanted) : to_string(Device{});
-      throw ShardingError(
-          call.loc(), fmt::format("compiled {}: {}: {} on {} was compiled, {} on {} is given: move it with device_put",
-                                  p.what, leaf_places(call)[i], type_text(*p.likes[i].node()), before,
-                                  type_text(*x.node()), place_text(*given)));
+    const ir::Type type = p.types[i].type;
+    const Placement *given = x.node()->placement, *wanted = l.in[i];
+    if (given == wanted) {
+      leaves.push_back(x);
+      continue;
     }
-    if (given == wanted) leaves.push_back(x);
-    else
-      leaves.push_back(placed(wanted, moved(x, p.types[i].type, wanted, call.loc()), p.types[i].type, x.node()->is_weak,
-                              call.loc()));
+    if (given)
+      throw ShardingError(call.loc(),
+                          fmt::format("compiled {}: {}: {} was compiled, {} is given: move it with device_put", p.what,
+                                      leaf_places(call)[i], lies(type, wanted, given), lies(type, given, wanted)));
+    leaves.push_back(placed(wanted, moved(x, type, wanted, call.loc()), type, x.node()->is_weak, call.loc()));
   }
   return leaves;
 }
@@ -122,7 +130,8 @@ Ptr<Lowering> lower(const Ptr<Program>& p) {
   std::vector<const Array*> inputs;
   for (const Array& x : p->likes) inputs.push_back(&x);
   for (const Array& x : p->traced.captured) inputs.push_back(&x);
-  return std::make_shared<const Lowering>(Lowering{p, p->runnable->plan(inputs, p->loc)});
+  Runnable::PlannedForm form = p->runnable->plan(inputs, p->loc);
+  return std::make_shared<const Lowering>(Lowering{p, std::move(form.planned), std::move(form.in)});
 }
 
 std::string text(const Lowering& l) { return ir::print(l.planned.plan.optimised); }
@@ -187,7 +196,7 @@ Memory memory(const Code& c) {
 const sheaf::detail::Structure& call(const Code& c, const sheaf::detail::FlatCall& arguments, std::vector<Array>& out) {
   const Program& p = *c.lowering->program;
   check_arguments(p, arguments);
-  const std::vector<Array> leaves = in_place(p, arguments);
+  const std::vector<Array> leaves = in_place(*c.lowering, arguments);
   std::vector<const Array*> inputs;
   for (const Array& x : leaves) inputs.push_back(&x);
   for (const Array& x : p.traced.captured) inputs.push_back(&x);

@@ -84,6 +84,16 @@ const ArrayNode& node_of(const Array& x, Loc use) {
   return *x.node();
 }
 
+const ArrayNode& node_with_value(const Array& x, std::string_view wanted, Loc use) {
+  const ArrayNode& node = node_of(x, use);
+  if (node.kind == ArrayNode::Kind::abstract)
+    throw TypeError(use, "an array made by abstract() has no value: " + type_text(node));
+  if (node.kind != ArrayNode::Kind::traced) return node;
+  if (!node.trace->is_live) throw_leaked(node, use);
+  throw_traced(node, use, wanted,
+               "It has a value only when the compiled function runs: return it, and read it outside");
+}
+
 Array concrete(runtime::BufferPtr buffer, ir::Type type, bool is_weak, Loc made_at) {
   auto node = std::make_shared<ArrayNode>();
   node->kind = ArrayNode::Kind::concrete;
@@ -108,14 +118,8 @@ runtime::BufferPtr number_buffer(Number v, DType dtype, Loc made_at) {
 }
 
 runtime::BufferPtr buffer_of(const Array& x, ir::Type type, Loc use) {
-  const ArrayNode& node = node_of(x, use);
-  switch (node.kind) {
-    case ArrayNode::Kind::concrete: break;
-    case ArrayNode::Kind::number: return number_buffer(node.number, type.dtype(), node.made_at);
-    case ArrayNode::Kind::traced: throw_leaked(node, use);
-    case ArrayNode::Kind::abstract:
-      throw TypeError(use, "an array made by abstract() has no value: " + type_text(node));
-  }
+  const ArrayNode& node = node_with_value(x, "elements to read", use);
+  if (node.kind == ArrayNode::Kind::number) return number_buffer(node.number, type.dtype(), node.made_at);
   if (node.type == type) return node.placement ? gathered(node, use) : node.buffer;
   // A weak result of an eager operation, wanted in another precision.
   return buffer_of(convert(x, type.dtype()), type, use);
@@ -138,14 +142,7 @@ std::int64_t Array::shape(int dim) const {
 }
 
 void Array::read(DType as, void* to, std::int64_t count, bool one, Loc loc) const {
-  const ArrayNode& node = node_of(*this, loc);
-  if (node.kind == ArrayNode::Kind::traced) {
-    if (!node.trace->is_live) throw_leaked(node, loc);
-    throw_traced(node, loc, one ? "number" : "elements to read",
-                 "It has a value only when the compiled function runs: return it, and read it outside");
-  }
-  if (node.kind == ArrayNode::Kind::abstract)
-    throw TypeError(loc, "an array made by abstract() has no value: " + type_text(node));
+  const ArrayNode& node = node_with_value(*this, one ? "number" : "elements to read", loc);
   if (is_complex(node.type.dtype()) != is_complex(as))
     throw TypeError(loc, fmt::format("{}: the elements of {} are {}, not {}", one ? "item" : "to_vector",
                                      type_text(node), is_complex(as) ? "real" : "complex", name(as)));

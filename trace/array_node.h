@@ -43,6 +43,9 @@ struct ArrayNode {
 
 /// The node, or TypeError: an Array that was never given a value.
 const ArrayNode& node_of(const Array& x, Loc use);
+/// Also TypeError where it has no elements that could be read: of an Array made by abstract(), or of a trace, which
+/// `wanted` is wanted from.
+const ArrayNode& node_with_value(const Array& x, std::string_view wanted, Loc use);
 
 Array concrete(runtime::BufferPtr buffer, ir::Type type, bool is_weak, Loc made_at);
 

@@ -17,6 +17,7 @@
 #include "codegen/kir/print.h"
 #include "ir/log.h"
 #include "ir/text.h"
+#include "trace/communication.h"
 
 namespace sheaf {
 namespace {
@@ -34,7 +35,7 @@ bool is_ours(const std::string& name) {
                            std::isdigit(static_cast<unsigned char>(name[1])) && name[2] == '-' &&
                            name.ends_with(".sheaf");
   return is_numbered || name.starts_with("kernel-") || name == "memory.txt" || name == "steps.txt" ||
-         name == "timings.txt";
+         name == "collectives.txt" || name == "timings.txt";
 }
 
 void remove_old_dumps(const fs::path& folder) {
@@ -81,6 +82,7 @@ void Dump::plan(const passes::Plan& plan) {
   for (std::size_t j = 0; j < plan.alias.size(); ++j)
     if (plan.alias[j] >= 0) text += fmt::format("result {} takes the buffer of parameter {}\n", j, plan.alias[j]);
   write("memory.txt", text);
+  if (plan.function->mesh()) write("collectives.txt", collectives_of(plan).text);
   write(fmt::format("{:02}-plan.sheaf", passes_), ir::print(plan.function, {.locs = true, .names = true}));
 }
 

@@ -165,7 +165,11 @@ class detail::JitFunction {
     e->program = std::make_shared<const Runnable>(
         e->traced.function,
         RunnableOptions{
-            .what = what_, .donated = e->donated, .weak = e->result_weak, .wishes = wishes(call, e->traced)});
+            .what = what_,
+            .arguments = types.size(),
+            .donated = e->donated,
+            .weak = e->result_weak,
+            .wishes = wishes(call, e->traced)});
     return e;
   }
 
@@ -240,21 +244,27 @@ class detail::JitFunction {
     e.program->run(inputs, {}, loc, out);
   }
 
-  // Inside another trace: a call of the same Function, so that transforms treat equal calls once.
+  // Inside another trace: a call of the same Function, so that transforms treat equal calls once. Where arguments and
+  // results are wanted becomes constraints around it.
   void stage(Recorder& r, const Entry& e, const FlatCall& call, std::vector<Array>& out) const {
     const Loc loc = UserLine::or_own(call.loc() ? call.loc() : loc_);
-    if (const Mesh& mesh = e.program->named_mesh()) note_mesh(mesh);
-    const std::vector<Array> inputs = inputs_of(call, e.traced);
-    if (options_.inlined) {
-      out = apply_function(e.traced.function, inputs, loc);
-      return;
-    }
+    e.program->check_can_be_part(*Recorder::outermost(), loc);
+    if (const Mesh& mesh = e.program->named_mesh()) note_mesh(mesh, loc);
+    std::vector<Array> inputs = inputs_of(call, e.traced);
+    e.program->constrain_inputs(inputs, loc);
+    out = options_.inlined ? apply_function(e.traced.function, inputs, loc) : staged_call(r, e, inputs, loc);
+    e.program->constrain_results(out, loc);
+  }
+
+  static std::vector<Array> staged_call(Recorder& r, const Entry& e, std::span<const Array> inputs, Loc loc) {
     const ir::FunctionRef& f = e.traced.function;
     r.builder().set_loc(loc);
     ir::Values args;
     for (std::size_t i = 0; i < inputs.size(); ++i) args.push_back(r.lift(inputs[i], loc, f->params()[i].dtype()));
     const ir::Values results = r.builder().emit_all(&ir::ops::call, std::move(args), nullptr, {f});
+    std::vector<Array> out;
     for (std::size_t j = 0; j < results.size(); ++j) out.push_back(r.wrap(results[j], e.result_weak[j], loc));
+    return out;
   }
 
   JitOptions options_;

@@ -20,6 +20,25 @@ struct Loader::Source {
   std::size_t row_bytes;
 };
 
+namespace {
+
+// Of batches, and of the last one of an epoch.
+void check_sharding(const std::vector<Array>& arrays, const LoaderOptions& options, Loc loc) {
+  const auto& [mesh, spec] = options.sharding;
+  check_has_devices("Loader", mesh, loc);
+  const std::int64_t examples = arrays[0].shape()[0], rest = options.drop_last ? 0 : examples % options.batch;
+  for (const std::int64_t count : {options.batch, rest})
+    for (std::size_t k = 0; k < arrays.size(); ++k) {
+      if (count == 0 || count > examples) continue;
+      Shape shape = arrays[k].shape();
+      shape[0] = count;
+      checked_layout(fmt::format("Loader: array {}{}", k, count == rest ? " of the last batch" : ""), mesh, spec, shape,
+                     ir::to_string(ir::Type(arrays[k].dtype(), shape)), loc);
+    }
+}
+
+}  // namespace
+
 Loader::Loader(std::vector<Array> arrays, LoaderOptions options, Loc loc) : options_(options) {
   if (arrays.empty()) throw ShapeError(loc, "Loader: no arrays");
   if (options_.batch <= 0) throw ShapeError(loc, fmt::format("Loader: a batch of {}", options_.batch));
@@ -42,6 +61,7 @@ Loader::Loader(std::vector<Array> arrays, LoaderOptions options, Loc loc) : opti
   batches_ = options_.drop_last ? examples_ / options_.batch : (examples_ + options_.batch - 1) / options_.batch;
   order_.resize(static_cast<std::size_t>(examples_));
   std::iota(order_.begin(), order_.end(), 0);
+  if (options_.sharding.mesh) check_sharding(arrays, options_, loc);
 }
 
 void Loader::order_epoch(std::int64_t epoch, Loc loc) {
@@ -66,14 +86,13 @@ Array Loader::read(const Source& source, std::int64_t first, const Shape& part, 
 
 std::vector<Array> Loader::batch(std::int64_t epoch, std::int64_t index, Loc loc) {
   if (index < 0 || index >= batches_) throw ShapeError(loc, fmt::format("Loader: batch {} of {}", index, batches_));
+  if (epoch < 0) throw ShapeError(loc, fmt::format("Loader: epoch {}", epoch));
   order_epoch(epoch, loc);
   const std::int64_t begin = index * options_.batch, count = std::min(options_.batch, examples_ - begin);
   std::vector<Array> out;
   for (const auto& s : sources_) {
     Shape shape = s->example;
     shape.insert(shape.begin(), count);
-    if (const Mesh& mesh = options_.sharding.mesh)
-      checked_layout("Loader", mesh, options_.sharding.spec, shape, ir::to_string(ir::Type(s->dtype, shape)), loc);
     if (!options_.sharding.mesh) {
       out.push_back(read(*s, begin, shape, std::vector<std::int64_t>(shape.size(), 0), loc));
       continue;

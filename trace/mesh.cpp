@@ -11,6 +11,8 @@
 
 #include "sheaf/error.h"
 #include "trace/by_path.h"
+#include "trace/messages.h"
+#include "trace/recorder.h"
 
 namespace sheaf {
 namespace {
@@ -75,18 +77,18 @@ void check_devices(const std::vector<MeshAxis>& axes, const std::vector<Device>&
   }
 }
 
-// The axis that a part "data:(2)4" is of, or the name itself.
-std::string_view whole_axis(std::string_view name) { return name.substr(0, name.find(":(")); }
+bool is_part(std::string_view name) { return name.find(":(") != std::string_view::npos; }
 
-// Whether the name is an axis of the mesh or a run of prime factors of one, as the layouts of results may say.
+// Whether the name is an axis of the mesh or a run of prime factors of one, as the layouts of values in programs may
+// say.
 bool is_known(std::string_view name, const ir::MeshAtoms& atoms) {
-  const int axis = atoms.mesh().find(whole_axis(name));
-  if (axis < 0 || name.find(":(") == std::string_view::npos) return axis >= 0;
-  ir::Atoms of_axis = atoms.of(whole_axis(name));
-  for (std::size_t begin = 0; begin < of_axis.size(); ++begin)
-    for (std::size_t end = begin + 1; end <= of_axis.size(); ++end)
-      if (atoms.names(ir::Atoms(of_axis.begin() + begin, of_axis.begin() + end)) == ir::Axes{std::string(name)})
-        return true;
+  const std::string_view axis = name.substr(0, name.find(":("));
+  if (atoms.mesh().find(axis) < 0) return false;
+  if (!is_part(name)) return true;
+  const ir::Atoms all = atoms.of(axis);
+  for (auto begin = all.begin(); begin != all.end(); ++begin)
+    for (auto end = begin + 1; end <= all.end(); ++end)
+      if (atoms.names(ir::Atoms(begin, end)) == ir::Axes{std::string(name)}) return true;
   return false;
 }
 
@@ -140,19 +142,52 @@ bool Mesh::operator==(const Mesh& other) const { return data_ == other.data_; }
 
 std::string to_string(const Mesh& mesh) { return mesh ? axes_text(mesh.axes()) : "no mesh"; }
 
+std::string numbers_text(std::span<const int> devices) {
+  std::string text;
+  for (std::size_t i = 0; i < devices.size();) {
+    std::size_t end = i + 1;
+    while (end < devices.size() && devices[end] == devices[end - 1] + 1) ++end;
+    const bool is_run = end - i > 2;
+    if (!text.empty()) text += ",";
+    text += is_run ? fmt::format("{}-{}", devices[i], devices[end - 1]) : fmt::format("{}", devices[i]);
+    i = is_run ? end : i + 1;
+  }
+  return text;
+}
+
+std::string text_with_devices(const Mesh& mesh) {
+  std::vector<int> ids;
+  for (const Device d : mesh.devices()) ids.push_back(d.id);
+  return fmt::format("{} of {}", to_string(mesh), ids.empty() ? "no devices" : "cpu:" + numbers_text(ids));
+}
+
 namespace {
 
+struct Noted {
+  Mesh mesh;
+  std::weak_ptr<const TraceInfo> by;
+};
+
 auto& noted() {
-  thread_local absl::flat_hash_map<ir::Mesh, Mesh> meshes;
+  thread_local absl::flat_hash_map<ir::Mesh, Noted> meshes;
   return meshes;
 }
 
 }  // namespace
 
-void note_mesh(const Mesh& mesh) { noted()[ir_mesh(mesh)] = mesh; }
+void note_mesh(const Mesh& mesh, Loc loc) {
+  const std::shared_ptr<const TraceInfo> trace = Recorder::outermost();
+  Noted& known = noted()[ir_mesh(mesh)];
+  const bool is_of_this_program = trace && known.by.lock() == trace;
+  if (is_of_this_program && mesh.is_abstract()) return;
+  if (is_of_this_program && !known.mesh.is_abstract() && known.mesh != mesh)
+    throw ShardingError(loc, fmt::format("{}: a program runs on one mesh, not on {} and {}", trace_text(*trace),
+                                         text_with_devices(known.mesh), text_with_devices(mesh)));
+  known = {mesh, trace};
+}
 
 Mesh noted_mesh(ir::Mesh mesh) {
-  if (const auto it = noted().find(mesh); it != noted().end()) return it->second;
+  if (const auto it = noted().find(mesh); it != noted().end()) return it->second.mesh;
   std::vector<MeshAxis> axes;
   for (const ir::MeshAxis& a : mesh.axes()) axes.push_back({a.name, a.size});
   return mesh.size() > std::ssize(devices()) ? Mesh::abstract(std::move(axes), {}) : Mesh(std::move(axes), Loc{});
@@ -228,6 +263,18 @@ void check_divides(const std::string& what, const Mesh& mesh, const PartitionSpe
         loc, fmt::format("{}: {} of {}: dim {} of size {} does not divide over {} {}", what, to_string(spec), subject,
                          d, shape[d], axes.size() == 1 ? "axis" : "axes", sizes));
   }
+}
+
+void check_wish(const std::string& what, const Mesh& mesh, const PartitionSpec& spec, const Shape& shape,
+                const std::string& subject, Loc loc) {
+  check_spec(what, mesh, spec, shape, subject, loc);
+  check_divides(what, mesh, spec, shape, subject, loc);
+  for (std::size_t d = 0; d < spec.dims.size(); ++d)
+    for (const std::string& axis : spec.dims[d].axes)
+      if (is_part(axis))
+        throw ShardingError(loc, fmt::format("{}: {} of {}: dim {} is to be split over a part of an axis, which only "
+                                             "the compiler does",
+                                             what, to_string(spec), subject, d));
 }
 
 ir::Sharding checked_layout(const std::string& what, const Mesh& mesh, const PartitionSpec& spec, const Shape& shape,

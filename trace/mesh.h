@@ -29,7 +29,10 @@ void check_spec(const std::string& what, const Mesh& mesh, const PartitionSpec& 
 /// Throws ShardingError unless every dim divides over its axes.
 void check_divides(const std::string& what, const Mesh& mesh, const PartitionSpec& spec, const Shape& shape,
                    const std::string& subject, Loc loc);
-/// Both, and that no dim is unconstrained: a layout that an array can have.
+/// Both, and that no axis is taken in parts: where a program may be told that a value is to lie.
+void check_wish(const std::string& what, const Mesh& mesh, const PartitionSpec& spec, const Shape& shape,
+                const std::string& subject, Loc loc);
+/// The first two, and that no dim is unconstrained: a layout that an array can have.
 ir::Sharding checked_layout(const std::string& what, const Mesh& mesh, const PartitionSpec& spec, const Shape& shape,
                             const std::string& subject, Loc loc);
 /// Also that it has devices.
@@ -38,13 +41,18 @@ void check_has_devices(const std::string& what, const Mesh& mesh, Loc loc);
 ir::Spec ir_spec(const PartitionSpec& spec, int rank);
 PartitionSpec spec_of(const ir::Sharding& layout, const ir::MeshAtoms& atoms);
 
+/// "0,2,4-7".
+std::string numbers_text(std::span<const int> devices);
+/// "[x=4] of cpu:0-3", where the axes alone would not tell meshes apart.
+std::string text_with_devices(const Mesh& mesh);
+
 /// The part that the i-th device of the mesh holds.
 std::vector<Slice> slices_of(const Shape& shape, const ir::MeshAtoms& atoms, const ir::Sharding& layout,
                              std::int64_t device);
 
 /// A program names only the axes of its mesh. Its devices are those that the traces of this thread last gave a mesh of
-/// these axes, else the first ones.
-void note_mesh(const Mesh& mesh);
+/// these axes, else the first ones. Throws ShardingError where the outermost trace has given it others.
+void note_mesh(const Mesh& mesh, Loc loc);
 Mesh noted_mesh(ir::Mesh mesh);
 
 /// The specs of the leaves at `paths`. Throws TypeError where a leaf has no spec, a path no leaf, or a path two specs.

@@ -12,6 +12,7 @@ Array zeros_for(const Array& p, Loc loc) {
   if (!node.placement) return zeros(p.shape(), p.dtype(), loc);
   // Where the parameter is, so that no device holds the whole.
   const NamedSharding there = p.sharding(loc);
+  if (Recorder::current()) return device_put(zeros(p.shape(), p.dtype(), loc), there, loc);
   if (node.kind == ArrayNode::Kind::abstract) return abstract(p.shape(), p.dtype(), there, loc);
   const Shape part = there.shard_shape(p.shape(), loc);
   const auto zero = [&](const std::vector<Slice>&) { return zeros(part, p.dtype(), loc); };

@@ -146,8 +146,10 @@ const Placement* replicated_on(const Mesh& mesh, int rank) {
   return placement_of(mesh, ir::Sharding::replicated(rank));
 }
 
-std::string place_text(const Placement& p) {
-  return p.is_on_mesh() ? to_string(p.mesh) : to_string(p.mesh.devices().at(0));
+std::string place_text(const Placement& p, const Mesh& beside) {
+  if (!p.is_on_mesh()) return to_string(p.mesh.devices().at(0));
+  const bool is_alike = beside && p.mesh != beside && p.mesh.axes() == beside.axes();
+  return is_alike ? text_with_devices(p.mesh) : to_string(p.mesh);
 }
 
 Array placed(const Placement* placement, std::vector<runtime::BufferPtr> shards, ir::Type type, bool is_weak,
@@ -163,7 +165,7 @@ Array placed(const Placement* placement, std::vector<runtime::BufferPtr> shards,
 }
 
 std::vector<runtime::BufferPtr> moved(const Array& x, ir::Type type, const Placement* to, Loc use) {
-  const ArrayNode& node = node_of(x, use);
+  const ArrayNode& node = node_with_value(x, "elements to read", use);
   if (node.placement && node.type != type) return moved(convert(x, type.dtype()), type, to, use);  // a weak result
   if (node.placement == to) return node.shards;
   std::vector<runtime::BufferPtr> one;

@@ -31,8 +31,11 @@ const Placement* placement_on(Device device, int rank);
 /// Whole on every device.
 const Placement* replicated_on(const Mesh& mesh, int rank);
 
-/// "[data=4, model=2]", or of one device "cpu:3".
-std::string place_text(const Placement& placement);
+/// "[data=4, model=2]", or of one device "cpu:3"; with its devices if those are all that it differs in from `beside`.
+std::string place_text(const Placement& placement, const Mesh& beside = {});
+
+/// with_sharding in a trace; `what` is for messages.
+Array constrained(const std::string& what, const Array& x, const Mesh& mesh, const PartitionSpec& spec, Loc loc);
 
 /// An array of these parts; those of other processes are null.
 Array placed(const Placement* placement, std::vector<runtime::BufferPtr> shards, ir::Type type, bool is_weak,

@@ -31,6 +31,12 @@ Recorder::~Recorder() {
 
 Recorder* Recorder::current() { return innermost; }
 
+std::shared_ptr<const TraceInfo> Recorder::outermost() {
+  const Recorder* r = innermost;
+  while (r && r->outer_) r = r->outer_;
+  return r ? r->info_ : nullptr;
+}
+
 Array Recorder::param(ir::Type type, bool is_weak, const ParamName& name, bool precise) {
   const bool as_f64 = precise && is_weak && type.dtype() == f32;
   const ir::Value v = builder_.param(as_f64 ? type.with_dtype(f64) : type, name.in_text);

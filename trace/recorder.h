@@ -28,6 +28,8 @@ class Recorder {
 
   /// The innermost trace of this thread; null outside all of them.
   static Recorder* current();
+  /// Of the outermost one.
+  static std::shared_ptr<const TraceInfo> outermost();
 
   /// How a traced argument is called: in messages (the user's name or path, or ""), in IR text, and by position.
   struct ParamName {

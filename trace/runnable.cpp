@@ -51,31 +51,48 @@ void find_mesh(const ir::Function& f, NamedMesh& found, const std::string& what)
   }
 }
 
-std::string input_name(const ir::Function& f, std::size_t i) {
-  const std::string& name = f.params()[i].name();
-  if (!name.empty()) return name;
-  return f.params().size() == 2 ? (i == 0 ? "lhs" : "rhs") : fmt::format("operand {}", i);
+// Whether a program for the one mesh can run on the other: what is written for an abstract mesh runs on any of its axes.
+bool is_for(const Mesh& program, const Mesh& mesh) {
+  return program == mesh || (program.is_abstract() && program.axes() == mesh.axes());
 }
 
-std::string lies(const ir::Function& f, std::size_t i, const ArrayNode& node) {
-  return fmt::format("\n  {}: {} on {}   (made at {})", input_name(f, i), type_text(node), place_text(*node.placement),
-                     to_string(node.made_at));
+// The mesh that the program is for: as the user wishes, or as it says itself.
+Mesh mesh_for(const ir::Function& f, const Mesh& wished, const std::string& what) {
+  NamedMesh found;
+  find_mesh(f, found, what);
+  if (!found.by) return wished;
+  const Mesh named = noted_mesh(*ir::Mesh::parse(found.text));
+  if (wished && !is_for(named, wished))
+    throw ShardingError(found.by->loc,
+                        fmt::format("{}: .mesh is {}, and this {} is for {}", what, text_with_devices(wished),
+                                    found.by->op->name, text_with_devices(named)));
+  return wished ? wished : named;
 }
 
 }  // namespace
 
-Mesh mesh_named_in(const ir::Function& f, const std::string& what) {
-  NamedMesh found;
-  find_mesh(f, found, what);
-  return found.by ? noted_mesh(*ir::Mesh::parse(found.text)) : Mesh();
+Mesh mesh_named_in(const ir::Function& f, const std::string& what) { return mesh_for(f, {}, what); }
+
+std::string Runnable::input_name(std::size_t i) const {
+  if (i >= options_.arguments) return "a captured array";
+  const std::vector<ir::Value>& params = function_->params();
+  if (const std::string& name = params[i].name(); !name.empty()) return name;
+  return params.size() == 2 ? (i == 0 ? "lhs" : "rhs") : fmt::format("operand {}", i);
+}
+
+std::string Runnable::result_place(std::size_t j) const {
+  return fmt::format("{}: out_shardings of {}", options_.what, options_.wishes.result_names[j]);
+}
+
+std::string Runnable::lies(std::size_t i, const ArrayNode& node, const Mesh& other) const {
+  return fmt::format("\n  {}: {} on {}   (made at {})", input_name(i), type_text(node),
+                     place_text(*node.placement, other), to_string(node.made_at));
 }
 
 Runnable::Runnable(ir::FunctionRef f, RunnableOptions options) : function_(std::move(f)), options_(std::move(options)) {
   if (options_.what.empty()) options_.what = function_->name();
-  own_mesh_ = mesh_named_in(*function_, options_.what);
-  const MeshWishes& wishes = options_.wishes;
-  if (wishes.mesh) own_mesh_ = wishes.mesh;
-  needs_mesh_ = own_mesh_ || !wishes.in.empty() || !wishes.out.empty();
+  own_mesh_ = mesh_for(*function_, options_.wishes.mesh, options_.what);
+  needs_mesh_ = own_mesh_ || options_.wishes.has_specs();
 }
 
 Runnable::~Runnable() = default;
@@ -142,44 +159,43 @@ Mesh Runnable::mesh_of(std::span<const Array* const> inputs, Loc loc) const {
     if (node.placement->mesh != other.placement->mesh)
       throw ShardingError(loc, fmt::format("{}: the arrays are on different meshes or devices: move one with "
                                            "device_put{}{}",
-                                           options_.what, lies(*function_, *first, other), lies(*function_, i, node)));
+                                           options_.what, lies(*first, other, node.placement->mesh),
+                                           lies(i, node, other.placement->mesh)));
   }
-  if (!first && !own_mesh_)
+  const bool is_on_one = first && inputs[*first]->node()->placement->is_on_mesh();
+  if (!is_on_one && !own_mesh_ && options_.wishes.has_specs())
     throw ShardingError(loc, fmt::format("{}: in_shardings and out_shardings are of a mesh: give .mesh, or put an "
                                          "argument on one",
                                          options_.what));
   if (!first) return own_mesh_;
   const ArrayNode& node = *inputs[*first]->node();
-  if (own_mesh_ && own_mesh_ != node.placement->mesh)
-    throw ShardingError(loc, fmt::format("{}: the program is for the mesh {}{}: move the arrays with device_put{}",
-                                         options_.what, to_string(own_mesh_),
-                                         own_mesh_.axes() == node.placement->mesh.axes() ? " of other devices" : "",
-                                         lies(*function_, *first, node)));
-  return node.placement->mesh;
+  const Mesh& mesh = node.placement->mesh;
+  if (own_mesh_ && !is_for(own_mesh_, mesh))
+    throw ShardingError(
+        loc, fmt::format("{}: the program is for the mesh {}: move the arrays with device_put{}", options_.what,
+                         own_mesh_.axes() == mesh.axes() ? text_with_devices(own_mesh_) : to_string(own_mesh_),
+                         lies(*first, node, own_mesh_)));
+  return mesh;
 }
 
-// Where the inputs will be: where they are, or where they are wanted, or whole on every device.
+// Where the inputs will be: where they are, else where they are wanted, else whole on every device.
 std::vector<const Placement*> Runnable::placements(const Mesh& mesh, std::span<const Array* const> inputs,
                                                    Loc loc) const {
   const std::vector<std::optional<PartitionSpec>>& wanted = options_.wishes.in;
   std::vector<const Placement*> in;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const ArrayNode& node = *inputs[i]->node();
-    const int rank = node.type.rank();
-    const Placement* given = node.placement;
-    in.push_back(given ? given : replicated_on(mesh, rank));
-    if (i >= wanted.size() || !wanted[i]) continue;
-    const std::string name = fmt::format("{}: {}", options_.what, input_name(*function_, i));
-    in.back() = placement_of(mesh, checked_layout(name, mesh, *wanted[i], node.type.dims(), type_text(node), loc));
-    if (given && given != in.back())
-      throw ShardingError(loc, fmt::format("{}: in_shardings has {}, and the argument lies otherwise: move it with "
-                                           "device_put{}",
-                                           options_.what, to_string(*wanted[i]), lies(*function_, i, node)));
+    const Placement* place = replicated_on(mesh, node.type.rank());
+    if (i < wanted.size() && wanted[i]) {
+      const std::string name = fmt::format("{}: in_shardings of {}", options_.what, input_name(i));
+      place = placement_of(mesh, checked_layout(name, mesh, *wanted[i], node.type.dims(), type_text(node), loc));
+    }
+    in.push_back(node.placement ? node.placement : place);
   }
   return in;
 }
 
-// The program on the mesh, its parameters laid out as the inputs are.
+// The program on the mesh, its parameters laid out as the inputs are, and moved first where they are wanted otherwise.
 MeshProgram Runnable::mesh_program(const Mesh& mesh, std::span<const Placement* const> in, Loc loc) const {
   ir::Builder b(function_->name());
   ir::Values params;
@@ -187,17 +203,51 @@ MeshProgram Runnable::mesh_program(const Mesh& mesh, std::span<const Placement* 
     const ir::Value p = function_->params()[i];
     params.push_back(b.param(ir::with_sharding(p.type(), in[i]->atoms(), in[i]->layout), p.name()));
   }
+  const auto& wanted_in = options_.wishes.in;
+  b.set_loc(loc);
+  for (std::size_t i = 0; i < std::min(in.size(), wanted_in.size()); ++i) {
+    if (!wanted_in[i]) continue;
+    const ir::Spec spec = ir_spec(*wanted_in[i], params[i].rank());
+    bool is_there = true;
+    for (std::size_t d = 0; d < spec.size(); ++d) is_there &= atoms_of(mesh).of(spec[d].axes) == in[i]->layout.dims[d];
+    if (is_there) continue;
+    params[i] = b.emit(ir::ops::with_sharding, {params[i]},
+                       ir::ops::WithSharding{.mesh = ir::to_string(ir_mesh(mesh)), .spec = ir::to_text(spec)});
+  }
   MeshProgram program{.mesh = mesh, .function = nullptr};
   program.function = b.finish(passes::inline_into(b, *function_, params))->on_mesh(ir_mesh(mesh));
   const auto& wanted = options_.wishes.out;
   for (std::size_t j = 0; j < wanted.size(); ++j) {
     const ir::Type type = function_->results()[j].type();
-    const std::string name = fmt::format("{}: out_shardings of {}", options_.what, options_.wishes.result_names[j]);
-    if (wanted[j]) check_spec(name, mesh, *wanted[j], type.dims(), ir::to_string(type), loc);
-    if (wanted[j]) check_divides(name, mesh, *wanted[j], type.dims(), ir::to_string(type), loc);
+    if (wanted[j]) check_wish(result_place(j), mesh, *wanted[j], type.dims(), ir::to_string(type), loc);
     program.results.push_back(wanted[j] ? std::optional(ir_spec(*wanted[j], type.rank())) : std::nullopt);
   }
   return program;
+}
+
+void Runnable::constrain_inputs(std::vector<Array>& inputs, Loc loc) const {
+  const auto& wanted = options_.wishes.in;
+  for (std::size_t i = 0; i < wanted.size(); ++i)
+    if (wanted[i])
+      inputs[i] = constrained(fmt::format("{}: in_shardings of {}", options_.what, input_name(i)), inputs[i], own_mesh_,
+                              *wanted[i], loc);
+}
+
+void Runnable::constrain_results(std::vector<Array>& results, Loc loc) const {
+  const auto& wanted = options_.wishes.out;
+  for (std::size_t j = 0; j < wanted.size(); ++j)
+    if (wanted[j]) results[j] = constrained(result_place(j), results[j], own_mesh_, *wanted[j], loc);
+}
+
+void Runnable::check_can_be_part(const TraceInfo& of, Loc loc) const {
+  if (has_limits(options_.wishes.limits))
+    throw TypeError(loc, fmt::format("{}: .limits are of a whole program, and this call is part of that of {}: give "
+                                     "them to the jit around it",
+                                     options_.what, trace_text(of)));
+  if (options_.wishes.has_specs() && !own_mesh_)
+    throw ShardingError(loc, fmt::format("{}: in_shardings and out_shardings are of a mesh: give .mesh, as this call is "
+                                         "part of the program of {}",
+                                         options_.what, trace_text(of)));
 }
 
 Planned Runnable::planned_within(const MeshProgram& program, Loc loc) const {
@@ -268,12 +318,14 @@ void Runnable::run_on(const Mesh& mesh, std::span<const Array* const> inputs, Lo
   check_results(source_on(mesh, mesh_program(mesh, form.in, loc).function, line), whole_inputs, whole_results, loc);
 }
 
-Planned Runnable::plan(std::span<const Array* const> inputs, Loc loc) const {
+Runnable::PlannedForm Runnable::plan(std::span<const Array* const> inputs, Loc loc) const {
   bool is_placed = needs_mesh_;
   for (const Array* x : inputs) is_placed |= x->has_value() && x->node()->placement;
   const Mesh mesh = is_placed ? mesh_of(inputs, loc) : Mesh();
-  if (mesh.rank() == 0) return plan_program({.mesh = mesh, .function = function_}, options_.donated);
-  return planned_within(mesh_program(mesh, placements(mesh, inputs, loc), loc), loc);
+  std::vector<const Placement*> in(inputs.size());
+  if (is_placed) in = placements(mesh, inputs, loc);
+  if (mesh.rank() > 0) return {planned_within(mesh_program(mesh, in, loc), loc), std::move(in)};
+  return {plan_program({.mesh = mesh, .function = function_}, options_.donated), std::move(in)};
 }
 
 }  // namespace sheaf

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -27,10 +28,13 @@ struct MeshWishes {
   std::vector<std::optional<PartitionSpec>> in = {}, out = {};  // per input and result; what is beyond the list: none
   std::vector<std::string> result_names = {};  // "result .loss", of those with a wish
   CommunicationLimits limits = {};
+
+  bool has_specs() const { return !in.empty() || !out.empty(); }
 };
 
 struct RunnableOptions {
   std::string what = {};  // "jit step", for messages
+  std::size_t arguments = SIZE_MAX;  // the inputs after so many were captured
   std::vector<bool> donated = {};  // per input; empty: none
   std::vector<bool> weak = {};  // per result; empty: none
   MeshWishes wishes = {};
@@ -43,12 +47,23 @@ class Runnable {
 
   /// The mesh that the user or the program itself names, or none.
   const Mesh& named_mesh() const { return own_mesh_; }
-  /// Runs on concrete arrays and appends the results. Inputs that nobody put anywhere go where the others are. Throws
-  /// ShardingError where they are on several meshes, RuntimeError if the compiler fails or where results are searched
-  /// for NaN and hold one, told as if all equations were on `line`, if there is one.
+  /// Runs on concrete arrays and appends the results. Inputs that nobody put anywhere go where the others are; the
+  /// program moves those that lie otherwise than `wishes.in` says. Throws ShardingError where they are on several
+  /// meshes, RuntimeError if the compiler fails or where results are searched for NaN and hold one, told as if all
+  /// equations were on `line`, if there is one.
   void run(std::span<const Array* const> inputs, Loc line, Loc loc, std::vector<Array>& out) const;
-  /// The form for inputs that lie as these do (abstract ones will do), planned but not compiled.
-  Planned plan(std::span<const Array* const> inputs, Loc loc) const;
+  /// The form for inputs that lie as these do (abstract ones will do), planned but not compiled; and where the inputs
+  /// of it are: null of those on the first device because nobody put any of them anywhere.
+  struct PlannedForm {
+    Planned planned;
+    std::vector<const Placement*> in;
+  };
+  PlannedForm plan(std::span<const Array* const> inputs, Loc loc) const;
+  /// As a part of the program that this trace is of: throws where a wish can only be that of a whole program, or of a
+  /// mesh that is not known; the others become constraints.
+  void check_can_be_part(const TraceInfo& of, Loc loc) const;
+  void constrain_inputs(std::vector<Array>& inputs, Loc loc) const;
+  void constrain_results(std::vector<Array>& results, Loc loc) const;
   /// The forms that have been compiled.
   std::vector<const Compiled*> programs() const;
 
@@ -63,6 +78,9 @@ class Runnable {
   const Form& form_for(const Mesh& mesh, std::span<const Array* const> inputs, Loc loc) const;
   std::vector<const Placement*> placements(const Mesh& mesh, std::span<const Array* const> inputs, Loc loc) const;
   MeshProgram mesh_program(const Mesh& mesh, std::span<const Placement* const> in, Loc loc) const;
+  std::string input_name(std::size_t i) const;
+  std::string result_place(std::size_t j) const;
+  std::string lies(std::size_t i, const ArrayNode& node, const Mesh& other) const;
   Planned planned_within(const MeshProgram& program, Loc loc) const;
   CompiledPtr compile_within(const MeshProgram& program, Loc loc) const;
 

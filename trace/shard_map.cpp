@@ -109,7 +109,7 @@ ir::FunctionRef checked_body(const Map& map, const ir::FunctionRef& f, std::span
 
 std::vector<Array> apply_map(const Map& map, const ir::FunctionRef& body, std::span<const Array> inputs,
                              std::span<const ir::Type> types, const std::vector<bool>& donated, Loc loc) {
-  note_mesh(map.mesh);
+  note_mesh(map.mesh, loc);
   ir::ops::ShardMap attrs{.mesh = ir::to_string(ir_mesh(map.mesh)),
                           .in = spec_texts(map.in, body->param_types()),
                           .out = spec_texts(map.out, body->result_types()),

@@ -29,34 +29,19 @@ Array put_leaf(const std::string& what, const Array& x, const Mesh& mesh, const 
   return placed(to, moved(x, node.type, to, loc), node.type, node.is_weak, loc);
 }
 
-Array traced_constraint(const std::string& what, const Array& x, const Mesh& mesh, const PartitionSpec& spec, Loc loc) {
-  const ArrayNode& node = node_of(x, loc);
-  check_spec(what, mesh, spec, node.type.dims(), type_text(node), loc);
-  check_divides(what, mesh, spec, node.type.dims(), type_text(node), loc);
-  if (mesh.rank() == 0) return x;
-  note_mesh(mesh);
-  ir::ops::WithSharding attrs{.mesh = ir::to_string(ir_mesh(mesh)),
-                              .spec = ir::to_text(ir_spec(spec, node.type.rank()))};
-  RuleKey key;
-  key.add(attrs.mesh).add(attrs.spec);
-  const auto rule = [&](ir::Builder& b, const ir::Values& v) -> ir::Values {
-    return {emit1(b, ir::ops::with_sharding, v, attrs)};
-  };
-  return apply1("with_sharding", std::move(key), {x}, loc, rule, node.is_weak);
-}
-
 // Dims that the spec leaves open stay split as they are, where their axes are not taken.
 PartitionSpec closed(PartitionSpec spec, const Array& x, const Mesh& mesh) {
   const Placement* now = x.node()->placement;
-  if (now && &now->mesh.data() != &mesh.data()) now = nullptr;
-  std::vector<std::string> taken;
-  for (const DimAxes& dim : spec.dims) taken.insert(taken.end(), dim.axes.begin(), dim.axes.end());
-  const auto is_taken = [&](const std::string& a) { return std::find(taken.begin(), taken.end(), a) != taken.end(); };
+  if (now && now->mesh != mesh) now = nullptr;
+  ir::Atoms taken;
+  for (const DimAxes& dim : spec.dims)
+    for (const int atom : atoms_of(mesh).of(dim.axes)) taken.push_back(atom);
+  const auto is_taken = [&](int atom) { return std::find(taken.begin(), taken.end(), atom) != taken.end(); };
   for (std::size_t d = 0; d < spec.dims.size(); ++d) {
     DimAxes& dim = spec.dims[d];
-    if (!std::exchange(dim.is_open, false) || !now || !dim.axes.empty() || d >= now->layout.dims.size()) continue;
-    const std::vector<std::string> axes = now->atoms().names(now->layout.dims[d]);
-    if (std::none_of(axes.begin(), axes.end(), is_taken)) dim.axes = axes;
+    if (!std::exchange(dim.is_open, false) || !now || !dim.axes.empty()) continue;
+    const ir::Atoms& atoms = now->layout.dims[d];
+    if (std::none_of(atoms.begin(), atoms.end(), is_taken)) dim.axes = atoms_of(mesh).names(atoms);
   }
   return spec;
 }
@@ -78,6 +63,21 @@ const Placement& placement_or_default(const ArrayNode& node) {
 
 }  // namespace
 
+Array constrained(const std::string& what, const Array& x, const Mesh& mesh, const PartitionSpec& spec, Loc loc) {
+  const ArrayNode& node = node_of(x, loc);
+  check_wish(what, mesh, spec, node.type.dims(), type_text(node), loc);
+  if (mesh.rank() == 0) return x;
+  note_mesh(mesh, loc);
+  ir::ops::WithSharding attrs{.mesh = ir::to_string(ir_mesh(mesh)),
+                              .spec = ir::to_text(ir_spec(spec, node.type.rank()))};
+  RuleKey key;
+  key.add(attrs.mesh).add(attrs.spec);
+  const auto rule = [&](ir::Builder& b, const ir::Values& v) -> ir::Values {
+    return {emit1(b, ir::ops::with_sharding, v, attrs)};
+  };
+  return apply1("with_sharding", std::move(key), {x}, loc, rule, node.is_weak);
+}
+
 namespace detail {
 
 std::vector<Array> put(const char* who, std::span<const Array* const> leaves, std::span<const std::string> paths,
@@ -86,7 +86,7 @@ std::vector<Array> put(const char* who, std::span<const Array* const> leaves, st
   std::vector<Array> out;
   for (std::size_t i = 0; i < leaves.size(); ++i) {
     const std::string what = with_path(who, paths[i]);
-    out.push_back(Recorder::current() ? traced_constraint(what, *leaves[i], mesh, by_leaf[i], loc)
+    out.push_back(Recorder::current() ? constrained(what, *leaves[i], mesh, by_leaf[i], loc)
                                       : put_leaf(what, *leaves[i], mesh, by_leaf[i], loc));
   }
   return out;
@@ -99,7 +99,7 @@ std::vector<Array> constrain(std::span<const Array* const> leaves, std::span<con
   for (std::size_t i = 0; i < leaves.size(); ++i) {
     const std::string what = with_path("with_sharding", paths[i]);
     if (Recorder::current()) {
-      out.push_back(traced_constraint(what, *leaves[i], mesh, by_leaf[i], loc));
+      out.push_back(constrained(what, *leaves[i], mesh, by_leaf[i], loc));
       continue;
     }
     const ArrayNode& node = node_of(*leaves[i], loc);
@@ -130,6 +130,9 @@ std::vector<Array> put_on(std::span<const Array* const> leaves, Device device, L
 Specs zero_specs(std::span<const Array* const> leaves, std::span<const std::string> paths, const Mesh& mesh,
                  const std::string& axis, const Specs& base, Loc loc) {
   std::vector<PartitionSpec> by_leaf = leaf_specs("zero_specs", base, paths, "the tree", loc);
+  if (!mesh || ir_mesh(mesh).find(axis) < 0)
+    throw ShardingError(loc, fmt::format("zero_specs: {} has no axis \"{}\"",
+                                         mesh ? "the mesh " + to_string(mesh) : "no mesh", axis));
   const std::int64_t ways = mesh.size(axis, loc);
   Specs all;
   all.is_by_path = true;
@@ -182,12 +185,12 @@ Array make_array_from_callback(const Shape& shape, const NamedSharding& sharding
   absl::flat_hash_map<std::vector<std::int64_t>, Array> known;  // by where the part begins
   std::vector<runtime::BufferPtr> shards;
   ir::Type local;
-  bool is_weak = false;
+  bool is_weak = true;
   for (std::int64_t i = 0; i < std::ssize(to->devices); ++i) {
     Array& x = known[to->block(shape, i).start];
     if (!x.has_value()) {
       x = part(slices_of(shape, to->atoms(), layout, i));
-      const ArrayNode& node = node_of(x, loc);
+      const ArrayNode& node = node_with_value(x, "elements to read", loc);
       const ir::Type wanted(local ? local.dtype() : node.type.dtype(),
                             ir::local_type(ir::Type(node.type.dtype(), shape), to->atoms(), layout).dims());
       if (node.type.dims() != wanted.dims())
@@ -197,7 +200,7 @@ Array make_array_from_callback(const Shape& shape, const NamedSharding& sharding
         throw TypeError(loc, fmt::format("{}: the part of {} has to be {} as those before, not {}", who,
                                          to_string(to->mesh.devices()[i]), ir::to_string(wanted), type_text(node)));
       local = wanted;
-      is_weak = node.is_weak;
+      is_weak &= node.is_weak;
     }
     shards.push_back(moved(x, local, placement_on(to->mesh.devices()[i], local.rank()), loc)[0]);
   }
@@ -216,6 +219,7 @@ Array make_array_from_process_local_data(const NamedSharding& sharding, const Ar
 Array make_array_from_single_device_arrays(const Shape& shape, const NamedSharding& sharding,
                                            const std::vector<Array>& parts, Loc loc) {
   const std::string who = "make_array_from_single_device_arrays";
+  check_shape(who, shape, loc);
   const ir::Sharding layout = checked_layout(who, sharding.mesh, sharding.spec, shape, to_string(shape), loc);
   check_has_devices(who, sharding.mesh, loc);
   const Placement* to = placement_of(sharding.mesh, layout);
@@ -227,15 +231,16 @@ Array make_array_from_single_device_arrays(const Shape& shape, const NamedShardi
   std::vector<int> part_of(to->devices.size(), -1);
   std::vector<runtime::BufferPtr> shards(to->devices.size());
   for (int k = 0; k < std::ssize(parts); ++k) {
-    const ArrayNode& node = concrete_node(parts[k], who, loc);
+    const ArrayNode& node = node_with_value(parts[k], "parts", loc);
     const Placement& p = placement_or_default(node);
-    if (node.type != local)
-      throw ShapeError(loc,
-                       fmt::format("{}: part {} has to be {}, not {}", who, k, ir::to_string(local), type_text(node)));
+    const std::string wrong =
+        fmt::format("{}: part {} has to be {}, not {}", who, k, ir::to_string(local), type_text(node));
+    if (node.type.dims() != local.dims()) throw ShapeError(loc, wrong);
+    if (node.type != local) throw TypeError(loc, wrong);
     const auto at = std::find(to->devices.begin(), to->devices.end(), p.devices.at(0)) - to->devices.begin();
     if (p.devices.size() != 1 || at == std::ssize(to->devices))
-      throw ShardingError(loc, fmt::format("{}: part {} is on {}, and the mesh has {}", who, k, place_text(p),
-                                           to_string(sharding.mesh)));
+      throw ShardingError(loc, fmt::format("{}: part {} is on {}, and the mesh is {}", who, k, place_text(p),
+                                           text_with_devices(sharding.mesh)));
     if (const int before = std::exchange(part_of[at], k); before >= 0)
       throw ShardingError(loc, fmt::format("{}: part {} and part {} are both on {}", who, before, k, place_text(p)));
     shards[at] = node.placement ? node.shards[0] : buffer_of(parts[k], local, loc);
@@ -263,10 +268,9 @@ NamedSharding Array::sharding(Loc loc) const {
 }
 
 std::vector<Shard> Array::addressable_shards(Loc loc) const {
-  const ArrayNode& node = concrete_node(*this, "addressable_shards", loc);
+  concrete_node(*this, "addressable_shards", loc);
+  const ArrayNode& node = node_with_value(*this, "parts", loc);
   const Placement& p = placement_or_default(node);
-  if (node.kind == ArrayNode::Kind::abstract)
-    throw TypeError(loc, "an array made by abstract() has no value: " + type_text(node));
   absl::flat_hash_map<std::vector<std::int64_t>, int> replicas;
   std::vector<Shard> shards;
   for (std::int64_t i = 0; i < std::ssize(p.devices); ++i) {

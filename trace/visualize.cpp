@@ -18,20 +18,6 @@ struct Grid {
   std::vector<std::vector<int>> cells;  // devices, row-major
 };
 
-// "cpu:" is on every device: numbers alone are told. Three and more in a row are told as first-last.
-std::string list_text(const std::vector<int>& devices) {
-  std::string text;
-  for (std::size_t i = 0; i < devices.size();) {
-    std::size_t end = i + 1;
-    while (end < devices.size() && devices[end] == devices[end - 1] + 1) ++end;
-    const bool is_run = end - i > 2;
-    if (!text.empty()) text += ",";
-    text += is_run ? fmt::format("{}-{}", devices[i], devices[end - 1]) : fmt::format("{}", devices[i]);
-    i = is_run ? end : i + 1;
-  }
-  return text;
-}
-
 std::vector<Grid> grids_of(const Shape& shape, const ir::MeshAtoms& atoms, const ir::Sharding& layout,
                            const std::vector<Device>& devices) {
   const std::size_t rank = shape.size(), outer_rank = rank > 2 ? rank - 2 : 0;
@@ -65,10 +51,16 @@ std::vector<Grid> grids_of(const Shape& shape, const ir::MeshAtoms& atoms, const
   return grids;
 }
 
-std::string text_of(const std::vector<Grid>& grids) {
-  std::size_t width = 1;
+// "cpu:" is on every device: numbers alone are told.
+std::size_t longest_text(const std::vector<Grid>& grids) {
+  std::size_t longest = 1;
   for (const Grid& g : grids)
-    for (const std::vector<int>& cell : g.cells) width = std::max(width, list_text(cell).size());
+    for (const std::vector<int>& cell : g.cells) longest = std::max(longest, numbers_text(cell).size());
+  return longest;
+}
+
+std::string text_of(const std::vector<Grid>& grids) {
+  const std::size_t width = longest_text(grids);
   std::string text;
   for (const Grid& g : grids) {
     if (!g.title.empty()) text += g.title + "\n";
@@ -78,7 +70,7 @@ std::string text_of(const std::vector<Grid>& grids) {
     for (std::int64_t r = 0; r < g.rows; ++r) {
       text += "|";
       for (std::int64_t c = 0; c < g.columns; ++c)
-        text += fmt::format(" {:^{}} |", list_text(g.cells[r * g.columns + c]), width);
+        text += fmt::format(" {:^{}} |", numbers_text(g.cells[r * g.columns + c]), width);
       text += "\n" + line + "\n";
     }
   }
@@ -89,7 +81,8 @@ std::string text_of(const std::vector<Grid>& grids) {
 std::string colour(int device) { return fmt::format("hsl({}, 60%, 80%)", (device * 137) % 360); }
 
 std::string svg_of(const std::vector<Grid>& grids) {
-  constexpr std::int64_t kWidth = 90, kHeight = 40, kTitle = 20, kGap = 10;
+  constexpr std::int64_t kLeast = 90, kCharacter = 8, kHeight = 40, kTitle = 20, kGap = 10;
+  const std::int64_t width = std::max(kLeast, kCharacter * (static_cast<std::int64_t>(longest_text(grids)) + 2));
   std::int64_t columns = 1, height = kGap;
   std::string body;
   for (const Grid& g : grids) {
@@ -100,20 +93,20 @@ std::string svg_of(const std::vector<Grid>& grids) {
       height += kTitle;
     }
     for (std::int64_t i = 0; i < g.rows * g.columns; ++i) {
-      const std::int64_t x = kGap + i % g.columns * kWidth, y = height + i / g.columns * kHeight;
+      const std::int64_t x = kGap + i % g.columns * width, y = height + i / g.columns * kHeight;
       const std::vector<int>& cell = g.cells[i];
       body += fmt::format(
           "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"{}\" stroke=\"black\"/>\n"
           "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n",
-          x, y, kWidth, kHeight, cell.empty() ? "white" : colour(cell[0]), x + kWidth / 2, y + kHeight / 2 + 4,
-          list_text(cell));
+          x, y, width, kHeight, cell.empty() ? "white" : colour(cell[0]), x + width / 2, y + kHeight / 2 + 4,
+          numbers_text(cell));
     }
     height += g.rows * kHeight + kGap;
   }
   return fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\" font-family=\"sans-serif\" "
       "font-size=\"12\">\n{}</svg>\n",
-      2 * kGap + columns * kWidth, height, body);
+      2 * kGap + columns * width, height, body);
 }
 
 std::vector<Grid> grids_of(const std::string& who, const Shape& shape, const NamedSharding& s, Loc loc) {

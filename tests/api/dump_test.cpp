@@ -92,3 +92,23 @@ TEST_CASE("steps.txt has a line for each kind of step that the host runs") {
                            "scan, 2 steps  ", "while  ", "do\n", "branch 0 of 2  ", "branch 1 of 2  "})
     CHECK_MESSAGE(text.find(step) != std::string::npos, step, " in\n", text);
 }
+
+TEST_CASE("a program on a mesh is dumped with its report of collectives, and every pass of it parses again") {
+  ensure_devices(4);
+  const fs::path root = fs::path(SHEAF_BINARY_DIR) / "dump_test";
+  const Mesh mesh({{"x", 4}});
+  const Array x = device_put(ones({8, 3}), mesh, P("x"));
+  const auto f = jit([](Array v) { return sum(v, {.axes = {0}}); }, {.name = "spread"});
+  {
+    const Dumping on(root);
+    f(x).wait();
+  }
+  CHECK(read(root / "spread" / "collectives.txt") == f.trace(x).lower().collectives().text);
+  for (const auto& entry : fs::directory_iterator(root / "spread")) {
+    if (entry.path().extension() != ".sheaf") continue;
+    const std::string text = read(entry.path());
+    const auto module = ir::parse(text);
+    REQUIRE_MESSAGE(module.ok(), entry.path().string(), ": ", module.status().ToString());
+    CHECK(ir::print(*module, {.locs = true, .names = true}) == text);
+  }
+}

@@ -1,5 +1,5 @@
-// Programs that users write with pmap, xmap and shard_map, by the reference: the numbers below are those of the list of
-// programs that have to work.
+// Programs that users write with pmap, xmap and shard_map, by the reference and on devices: the numbers below are those
+// of the list of programs that have to work.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -10,47 +10,45 @@
 #include "tests/api/on_reference.h"
 
 using namespace sheaf;
-using sheaf::tests::count_op;
-using sheaf::tests::program_of;
+using sheaf::tests::close;
+using sheaf::tests::everywhere;
+using sheaf::tests::numbers;
 
 namespace {
 
-bool close(const Array& a, const Array& b, double tolerance = 1e-9) {
-  if (a.shape() != b.shape()) return false;
-  const std::vector<double> x = convert(a, f64).to_vector<double>(), y = convert(b, f64).to_vector<double>();
-  for (std::size_t i = 0; i < x.size(); ++i)
-    if (!(std::abs(x[i] - y[i]) <= tolerance * (1 + std::abs(y[i])))) return false;
-  return true;
-}
-
-// By the maps themselves, and the same by the program of one device.
-template <class F, class... A>
-std::vector<Array> on_reference(const F& f, const A&... args) {
-  const std::vector<Array> out = tests::on_reference(f, args...), again = tests::on_devices(f, args...);
-  for (std::size_t j = 0; j < out.size(); ++j) CHECK(close(out[j], again[j]));
-  return out;
-}
-
-Array numbers(const Shape& shape, double phase = 0) {
-  return sin(1.7 * reshape(arange(num_elements(shape), f64), shape) + phase);
+Mesh mesh_of(const std::vector<MeshAxis>& axes) {
+  ensure_devices(8);
+  return Mesh(axes);
 }
 
 struct Experts {
   Array in, out;  // [experts, ..]
 };
 
-}  // namespace
-
-TEST_CASE("3: a square on as many devices as there are numbers") {
-  ensure_devices(4);
-  const auto f = pmap([](Array x) { return x * x; });
-  CHECK(close(on_reference(f, numbers({4, 3}))[0], square(numbers({4, 3}))));
-  const auto columns = pmap([](Array x, Array w) { return x * w; }, {.in = {1, none}, .out = {1}});
-  CHECK(
-      close(on_reference(columns, numbers({3, 4}), numbers({3}))[0], numbers({3, 4}) * expand_dims(numbers({3}), {1})));
+// Slice i of the leading axis is on device i.
+void check_one_each(const Array& x) {
+  const std::vector<Shard> shards = x.addressable_shards();
+  REQUIRE(std::ssize(shards) == x.shape()[0]);
+  for (int i = 0; i < std::ssize(shards); ++i) {
+    CHECK(shards[i].device.id == i);
+    CHECK(*shards[i].index[0].start.value == i);
+    CHECK(shards[i].data.shape()[0] == 1);
+  }
 }
 
-TEST_CASE("4: each device draws parameters of its own, of a shape that is static") {
+}  // namespace
+
+TEST_CASE("program 3: a square on as many devices as there are numbers") {
+  ensure_devices(4);
+  const auto f = pmap([](Array x) { return x * x; });
+  CHECK(close(everywhere(f, numbers({4, 3}))[0], square(numbers({4, 3}))));
+  check_one_each(f(numbers({4, 3})));
+  const auto columns = pmap([](Array x, Array w) { return x * w; }, {.in = {1, none}, .out = {1}});
+  CHECK(
+      close(everywhere(columns, numbers({3, 4}), numbers({3}))[0], numbers({3, 4}) * expand_dims(numbers({3}), {1})));
+}
+
+TEST_CASE("program 4: each device draws parameters of its own, of a shape that is static") {
   ensure_devices(4);
   const auto init = [](Array seed, Shape shape) {
     return random::normal(random::fold_in(random::key(7), seed), shape);
@@ -58,12 +56,13 @@ TEST_CASE("4: each device draws parameters of its own, of a shape that is static
   const auto f = [&](Array seeds) {
     return pmap(init, {.in = {0, none}, .static_broadcasted = {1}})(seeds, Shape{3, 2});
   };
-  const Array all = on_reference(f, arange(4))[0];
+  const Array all = everywhere(f, arange(4))[0];
   CHECK(all.shape() == Shape{4, 3, 2});
   for (int i = 0; i < 4; ++i) CHECK(close(all[i], random::normal(random::fold_in(random::key(7), i), {3, 2}), 1e-5));
+  check_one_each(f(arange(4)));
 }
 
-TEST_CASE("5: a reduction of the user's own beside those there are") {
+TEST_CASE("program 5: a reduction of the user's own beside those there are") {
   ensure_devices(4);
   const auto f = pmap(
       [](Array x) {
@@ -72,36 +71,37 @@ TEST_CASE("5: a reduction of the user's own beside those there are") {
       },
       {.axis_name = "i", .out = {none}});
   const Array x = numbers({4, 3});
-  CHECK(close(on_reference(f, x)[0], stack({sum(x, {.axes = {0}}), mean(x, {.axes = {0}}), max(x, {.axes = {0}}),
+  CHECK(close(everywhere(f, x)[0], stack({sum(x, {.axes = {0}}), mean(x, {.axes = {0}}), max(x, {.axes = {0}}),
                                             max(abs(x), {.axes = {0}})})));
 }
 
-TEST_CASE("6: a batched product of matrices with named axes is the product of all") {
-  const Mesh mesh = Mesh::abstract({{"x", 2}, {"y", 2}});
+TEST_CASE("program 6: a batched product of matrices with named axes is the product of all") {
+  const Mesh mesh = mesh_of({{"x", 2}, {"y", 2}});
   const auto product = [](Array a, Array b) { return einsum("...ij,...jk->...ik", a, b); };
   const auto f = xmap(product, {.mesh = mesh,
                                 .in = {{"batch", "model", ellipsis}, {"batch", "model", ellipsis}},
                                 .out = {{"batch", "model", ellipsis}},
                                 .axis_resources = {{"batch", "x"}, {"model", "y"}}});
   const Array a = numbers({4, 2, 3, 5}), b = numbers({4, 2, 5, 2}, 1);
-  CHECK(close(on_reference(f, a, b)[0], matmul(a, b)));
+  CHECK(close(everywhere(f, a, b)[0], matmul(a, b)));
+  CHECK(f(a, b).sharding() == NamedSharding{mesh, P("x", "y")});
   const std::string text = jit(f).trace(a, b).text();
   CHECK(text.find("in=[\"x,y,_,_\", \"x,y,_,_\"], out=[\"x,y,_,_\"]") != std::string::npos);
   // Names alone are vmaps.
   const auto local = xmap(product, {.in = {{"batch", ellipsis}, {ellipsis, "batch"}}, .out = {{ellipsis, "batch"}}});
-  CHECK(close(on_reference(local, numbers({4, 3, 5}), numbers({5, 2, 4}))[0],
+  CHECK(close(everywhere(local, numbers({4, 3, 5}), numbers({5, 2, 4}))[0],
               transpose(matmul(numbers({4, 3, 5}), transpose(numbers({5, 2, 4}), {2, 0, 1})), {1, 2, 0})));
 }
 
-TEST_CASE("7: collectives over a named axis go over its devices and over what each has") {
-  const Mesh mesh = Mesh::abstract({{"x", 2}});
+TEST_CASE("program 7: collectives over a named axis go over its devices and over what each has") {
+  const Mesh mesh = mesh_of({{"x", 2}});
   const auto on = [&](auto body, XmapDims out) {
     return xmap(body, {.mesh = mesh, .in = {{"i", ellipsis}}, .out = {out}, .axis_resources = {{"i", "x"}}});
   };
   const Array v = numbers({4, 4});
   const auto check = [&](auto body, XmapDims out) {
     const Array expected = xmap(body, {.in = {{"i", ellipsis}}, .out = {out}})(v);
-    CHECK(close(on_reference(on(body, out), v)[0], expected));
+    CHECK(close(everywhere(on(body, out), v)[0], expected));
   };
   check([](Array x) { return psum(x, "i"); }, {ellipsis});
   check([](Array x) { return x - pmean(x, "i"); }, {"i", ellipsis});
@@ -113,8 +113,8 @@ TEST_CASE("7: collectives over a named axis go over its devices and over what ea
   check([](Array x) { return x * static_cast<double>(axis_size("i")); }, {"i", ellipsis});
 }
 
-TEST_CASE("8: experts over one axis and tokens over another, and the sum that a spec asks for") {
-  const Mesh mesh = Mesh::abstract({{"data", 2}, {"model", 2}});
+TEST_CASE("program 8: experts over one axis and tokens over another, and the sum that a spec asks for") {
+  const Mesh mesh = mesh_of({{"data", 2}, {"model", 2}});
   const auto layer = [](Array tokens, Experts e) {
     Array total = zeros_like(tokens);
     for (std::int64_t k = 0; k < e.in.shape()[0]; ++k) total = total + dot(tanh(dot(tokens, e.in[k])), e.out[k]);
@@ -125,15 +125,15 @@ TEST_CASE("8: experts over one axis and tokens over another, and the sum that a 
   const Array tokens = numbers({8, 3}), up = numbers({4, 3, 5}, 1), down = numbers({4, 5, 3}, 2);
   const auto call = [](auto f) { return [f](Array t, Array u, Array d) { return f(t, Experts{u, d}); }; };
   const auto f = call(shard_map(reduced, {.mesh = mesh, .in = in, .out = {P("data")}}));
-  CHECK(close(on_reference(f, tokens, up, down)[0], layer(tokens, Experts{up, down})));
+  CHECK(close(everywhere(f, tokens, up, down)[0], layer(tokens, Experts{up, down})));
   // Or each device keeps its part, and the result has a dim of them.
   const auto kept = call(shard_map([=](Array t, Experts e) { return layer(t, e)[newaxis]; },
                                    {.mesh = mesh, .in = in, .out = {P("model", "data")}}));
-  CHECK(close(sum(on_reference(kept, tokens, up, down)[0], {.axes = {0}}), layer(tokens, Experts{up, down})));
+  CHECK(close(sum(everywhere(kept, tokens, up, down)[0], {.axes = {0}}), layer(tokens, Experts{up, down})));
 }
 
-TEST_CASE("9: an all-gather that goes on while the loss of the local batch is computed") {
-  const Mesh mesh = Mesh::abstract({{"data", 4}});
+TEST_CASE("program 9: an all-gather that goes on while the loss of the local batch is computed") {
+  const Mesh mesh = mesh_of({{"data", 4}});
   const auto step = [](bool waits) {
     return [=](Array weights, Array batch) {
       const Started all = all_gather_start(weights, "data", {.tiled = true});
@@ -146,8 +146,12 @@ TEST_CASE("9: an all-gather that goes on while the loss of the local batch is co
     return shard_map(step(waits), {.mesh = mesh, .in = {P("data"), P("data")}, .out = {P()}});
   };
   const Array w = numbers({8}), x = numbers({8, 2});
-  CHECK(close(on_reference(on(false), w, x)[0], on_reference(on(true), w, x)[0], 0));
-  CHECK(close(on_reference(on(false), w, x)[0], sum(square(x)) * sum(w)));
+  CHECK(close(everywhere(on(false), w, x)[0], everywhere(on(true), w, x)[0], 0));
+  CHECK(close(everywhere(on(false), w, x)[0], sum(square(x)) * sum(w)));
+  const CollectiveReport sent = jit(on(false)).trace(w, x).lower().collectives();
+  INFO(sent.text);
+  CHECK(sent.entries.at(0).op == "all_gather");
+  CHECK(sent.entries.at(0).is_overlapped);
 }
 
 namespace {
@@ -167,7 +171,7 @@ std::vector<std::string> overlapped_kernels(const ir::Function& plan) {
 
 }  // namespace
 
-TEST_CASE("9: on devices the loss is computed between the start of the gather and its end") {
+TEST_CASE("program 9: on devices the loss is computed between the start of the gather and its end") {
   ensure_devices(4);
   const Mesh mesh({{"data", 4}});
   const auto loss = [](Array batch) { return tanh(dot(batch, batch)); };
@@ -195,8 +199,8 @@ TEST_CASE("9: on devices the loss is computed between the start of the gather an
   CHECK(close(y, expected));
 }
 
-TEST_CASE("23: transforms compose in every order that makes sense") {
-  const Mesh mesh = Mesh::abstract({{"x", 4}});
+TEST_CASE("program 23: transforms compose in every order that makes sense") {
+  const Mesh mesh = mesh_of({{"x", 4}});
   const auto layers = [](Array rows, Array ws) {
     return scan([](Array h,
                    Array w) { return std::pair{checkpoint([](Array a, Array b) { return tanh(a * b); })(h, w), none}; },
@@ -210,21 +214,21 @@ TEST_CASE("23: transforms compose in every order that makes sense") {
   const auto of_batch = [](auto g) {
     return [g](Array a, Array b) { return grad([&](Array w) { return sum(vmap(g, {.in = {0, none}})(a, w)); })(b); };
   };
-  CHECK(close(on_reference(of_batch(f), x, ws)[0], of_batch(plain)(x, ws)));
+  CHECK(close(everywhere(of_batch(f), x, ws)[0], of_batch(plain)(x, ws)));
   const auto per_example = [](auto g) {
     return [g](Array a, Array b) {
       return vmap(grad([=](Array w, Array row) { return g(row, w); }), {.in = {none, 0}})(b, a);
     };
   };
-  CHECK(close(on_reference(per_example(f), x, ws)[0], per_example(plain)(x, ws)));
+  CHECK(close(everywhere(per_example(f), x, ws)[0], per_example(plain)(x, ws)));
   const auto calls = [=](auto g) {
     return [inner = jit(g)](Array a, Array b) { return grad([&](Array w) { return inner(a, w); })(b); };
   };
-  CHECK(close(on_reference(calls(f), x[0], ws)[0], calls(plain)(x[0], ws)));
+  CHECK(close(everywhere(calls(f), x[0], ws)[0], calls(plain)(x[0], ws)));
   const auto again = [](auto g) {
     return [g](Array a, Array b) {
       return grad([&](Array w) { return sum(square(grad([&](Array v) { return g(a, v); })(w))); })(b);
     };
   };
-  CHECK(close(on_reference(again(f), x[0], ws)[0], again(plain)(x[0], ws)));
+  CHECK(close(everywhere(again(f), x[0], ws)[0], again(plain)(x[0], ws)));
 }

@@ -10,6 +10,7 @@
 #include "passes/sharding/propagate.h"
 #include "passes/transforms.h"
 #include "sheaf/sheaf.h"
+#include "tests/api/arrays.h"
 #include "tests/passes/maps.h"
 #include "tests/passes/partitioned.h"
 
@@ -46,26 +47,35 @@ inline ir::Literal literal_of(const Array& x) {
   return out;
 }
 
-/// All results, of a function whose arguments are Arrays.
+/// The program of one device of the mesh, which all devices run in lockstep.
+inline ir::Literals run_in_lockstep(const ir::FunctionRef& traced, ir::Mesh mesh, const ir::Literals& inputs) {
+  const ir::FunctionRef whole = passes::propagate(passes::inline_calls(traced->on_mesh(mesh)));
+  const ir::FunctionRef local = passes::partition(whole, {.profile = passes::built_in_profile("flat")});
+  CHECK(left_over(*local) == "");
+  return run_partitioned(whole, local, inputs);
+}
+
+/// All results, of a function whose arguments are Arrays: by the maps themselves, and the same in lockstep.
 template <class F, class... A>
 std::vector<Array> on_reference(const F& f, const A&... args) {
+  const ir::FunctionRef traced = program_of(f, args...);
+  const ir::Literals inputs{literal_of(args)...};
   std::vector<Array> out;
-  for (const ir::Literal& r : run_maps(*program_of(f, args...), {literal_of(args)...})) out.push_back(array_of(r));
+  for (const ir::Literal& r : run_maps(*traced, inputs)) out.push_back(array_of(r));
+  const ir::Mesh mesh = mesh_of_maps(*traced);
+  if (!mesh) return out;
+  const ir::Literals again = run_in_lockstep(traced, mesh, inputs);
+  for (std::size_t j = 0; j < out.size(); ++j) CHECK(close(out[j], array_of(again[j])));
   return out;
 }
 
-/// The same by the program of one device, which all devices of the mesh run in lockstep.
-template <class F, class... A>
-std::vector<Array> on_devices(const F& f, const A&... args) {
-  const ir::FunctionRef traced = program_of(f, args...);
-  const ir::Mesh mesh = mesh_of_maps(*traced);
-  if (!mesh) return tests::on_reference(f, args...);
-  ir::FunctionRef whole = passes::inline_calls(traced->on_mesh(mesh));
-  whole = passes::propagate(whole);
-  const ir::FunctionRef local = passes::partition(whole, {.profile = passes::built_in_profile("flat")});
-  CHECK(left_over(*local) == "");
-  std::vector<Array> out;
-  for (const ir::Literal& r : run_partitioned(whole, local, {literal_of(args)...})) out.push_back(array_of(r));
+/// Also compiled, on the devices of the mesh.
+template <class F, class A, class... As>
+std::vector<Array> everywhere(const F& f, const A& arg, const As&... args) {
+  const std::vector<Array> out = on_reference(f, arg, args...);
+  const std::vector<Array> again = tree_leaves(jit(f)(arg, args...));
+  REQUIRE(out.size() == again.size());
+  for (std::size_t j = 0; j < out.size(); ++j) CHECK(close(out[j], again[j]));
   return out;
 }
 

@@ -2,24 +2,14 @@
 // block, in values, in gradients and example by example; by the maps themselves and by the program of one device.
 #include <doctest/doctest.h>
 
-#include <cmath>
-
 #include "tests/api/on_reference.h"
 
 using namespace sheaf;
-using sheaf::tests::on_devices;
+using sheaf::tests::close;
+using sheaf::tests::numbers;
 using sheaf::tests::on_reference;
 
 namespace {
-
-Array numbers(const Shape& shape) { return sin(1.7 * reshape(arange(num_elements(shape), f64), shape)); }
-
-bool close(const Array& a, const Array& b) {
-  const std::vector<double> x = a.to_vector<double>(), y = b.to_vector<double>();
-  bool all = a.shape() == b.shape();
-  for (std::size_t i = 0; all && i < x.size(); ++i) all = std::abs(x[i] - y[i]) <= 1e-12 * (1 + std::abs(y[i]));
-  return all;
-}
 
 // f of each block of a matrix cut into rows * columns of them.
 template <class F>
@@ -70,7 +60,6 @@ template <class M, class B>
 void check_same(M map, B blocks, const Array& x) {
   const Array expected = on_reference(blocks, x)[0];
   CHECK(close(on_reference(map, x)[0], expected));
-  CHECK(close(on_devices(map, x)[0], expected));
 }
 
 template <class F>

@@ -5,25 +5,12 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "sheaf/sheaf.h"
+#include "tests/api/arrays.h"
 #include "tests/message.h"
 
 using namespace sheaf;
-
-namespace {
-
-Array numbers(const Shape& shape, double phase = 0) {
-  return sin(1.7 * reshape(arange(num_elements(shape), f64), shape) + phase);
-}
-
-bool close(const Array& a, const Array& b) {
-  const std::vector<double> x = a.to_vector<double>(), y = b.to_vector<double>();
-  bool all = a.shape() == b.shape();
-  for (std::size_t i = 0; all && i < x.size(); ++i) all = std::abs(x[i] - y[i]) <= 1e-12 * (1 + std::abs(y[i]));
-  return all;
-}
-
-}  // namespace
+using sheaf::tests::close;
+using sheaf::tests::numbers;
 
 TEST_CASE("a product of parts is the product, called at once and in jit, with its gradient and batches") {
   ensure_devices(8);

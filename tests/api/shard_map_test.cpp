@@ -9,33 +9,16 @@
 #include "tests/api/on_reference.h"
 
 using namespace sheaf;
+using sheaf::tests::close;
 using sheaf::tests::count_op;
+using sheaf::tests::numbers;
+using sheaf::tests::on_reference;
 using sheaf::tests::program_of;
 
 namespace {
 
 const Mesh x4 = Mesh::abstract({{"x", 4}});
 const Mesh x2y2 = Mesh::abstract({{"x", 2}, {"y", 2}});
-
-bool close(const Array& a, const Array& b, double tolerance = 1e-9) {
-  if (a.shape() != b.shape()) return false;
-  const std::vector<double> x = convert(a, f64).to_vector<double>(), y = convert(b, f64).to_vector<double>();
-  for (std::size_t i = 0; i < x.size(); ++i)
-    if (!(std::abs(x[i] - y[i]) <= tolerance * (1 + std::abs(y[i])))) return false;
-  return true;
-}
-
-// By the maps themselves, and the same by the program of one device.
-template <class F, class... A>
-std::vector<Array> on_reference(const F& f, const A&... args) {
-  const std::vector<Array> out = tests::on_reference(f, args...), again = tests::on_devices(f, args...);
-  for (std::size_t j = 0; j < out.size(); ++j) CHECK(close(out[j], again[j]));
-  return out;
-}
-
-Array numbers(const Shape& shape, double phase = 0) {
-  return sin(1.7 * reshape(arange(num_elements(shape), f64), shape) + phase);
-}
 
 // f over x's parts along dim 0, one result for all.
 template <class F>

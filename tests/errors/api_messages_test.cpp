@@ -241,6 +241,7 @@ TEST_CASE("the loader lists the arrays that differ") {
         "HERE: Loader: the arrays must have the same extent of dim 0\n  array 0: f32[2]\n  array 1: f32[3, 4]");
   CHECK(message_here<ShapeError>([] { Loader({ones({4})}, {.batch = 2}).batch(0, 2); }) ==
         "HERE: Loader: batch 2 of 2");
+  CHECK(message_here<ShapeError>([] { Loader({ones({4})}, {.batch = 2}).batch(-1, 0); }) == "HERE: Loader: epoch -1");
 }
 
 TEST_CASE("trees that do not match are counted") {

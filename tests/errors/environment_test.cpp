@@ -24,8 +24,9 @@ std::string said_with(const char* name, const std::string& value) {
 TEST_CASE("a wrong environment variable is one warning, and the program runs") {
   CHECK(said_with("SHEAF_NUM_THREADS", "many")
             .starts_with("sheaf warning: SHEAF_NUM_THREADS=many is not a number from 1 to 1024; using "));
-  CHECK(said_with("SHEAF_CPU_DEVICES", "0") ==
-        "sheaf warning: SHEAF_CPU_DEVICES=0 is not a number from 1 to 1024; using 1\n");
+  for (const std::string count : {"0", "-4", "1025", "8 devices", "4.0", "99999999999999999999"})
+    CHECK(said_with("SHEAF_CPU_DEVICES", count) ==
+          "sheaf warning: SHEAF_CPU_DEVICES=" + count + " is not a number from 1 to 1024; using 1\n");
   CHECK(
       said_with("SHEAF_MEMORY_LIMIT", "all") ==
       "sheaf warning: SHEAF_MEMORY_LIMIT: 'all' is not a size: a number of bytes, or one with K, M, G or %; the limit is "

@@ -1,10 +1,11 @@
 // The exact texts of what can be wrong with meshes, specs and the arrays that are to lie as they say.
 #include <doctest/doctest.h>
 
-#include "sheaf/sheaf.h"
+#include "tests/api/arrays.h"
 #include "tests/message.h"
 
 using namespace sheaf;
+using sheaf::tests::eight;
 using sheaf::tests::message_here;
 
 TEST_CASE("a mesh that cannot be says why") {
@@ -65,14 +66,6 @@ struct Layer {
   Array W, b;
 };
 
-const Mesh& eight() {
-  static const Mesh m = [] {
-    ensure_devices(8);
-    return Mesh({{"data", 4}, {"model", 2}});
-  }();
-  return m;
-}
-
 }  // namespace
 
 TEST_CASE("arrays that do not fit where they are put are told by the field that they are in") {
@@ -118,21 +111,105 @@ TEST_CASE("arrays on two meshes are both told, with where they were put there") 
         "  with_sharding at HERE: [data=4, model=2]");
 }
 
+TEST_CASE("meshes of the same axes are told apart by their devices") {
+  ensure_devices(8);
+  const Mesh low({{"x", 4}}), high({{"x", 4}}, {{7}, {6}, {5}, {4}});
+  const Array a = device_put(zeros({8}), low, P("x")), b = device_put(zeros({8}), high, P("x"));
+  CHECK(message_here<ShardingError>([&] { a + b; }) ==
+        "HERE: add: the arrays are on different meshes or devices: move one with device_put\n"
+        "  lhs: f32[8@x] on [x=4] of cpu:0-3   (made at HERE)\n"
+        "  rhs: f32[8@x] on [x=4] of cpu:7,6,5,4   (made at HERE)");
+  const auto captures = jit([b](Array x) { return x + b; }, {.name = "f"});
+  CHECK(message_here<ShardingError>([&] { captures(a); }) ==
+        "HERE: jit f: the arrays are on different meshes or devices: move one with device_put\n"
+        "  arg0: f32[8@x] on [x=4] of cpu:0-3   (made at HERE)\n"
+        "  a captured array: f32[8@x] on [x=4] of cpu:7,6,5,4   (made at HERE)");
+  const auto g = jit([&](Array x) { return with_sharding(x, high, P()); }, {.name = "g", .args = {"x"}});
+  CHECK(message_here<ShardingError>([&] { g(a); }) ==
+        "HERE: jit g: the program is for the mesh [x=4] of cpu:7,6,5,4: move the arrays with device_put\n"
+        "  x: f32[8@x] on [x=4] of cpu:0-3   (made at HERE)");
+  const auto h = jit([&](Array x) { return with_sharding(with_sharding(x, low, P("x")), high, P()); }, {.name = "h"});
+  CHECK(message_here<ShardingError>([&] { h(zeros({8})); }) ==
+        "HERE: jit h, HERE: a program runs on one mesh, not on [x=4] of cpu:0-3 and [x=4] of cpu:7,6,5,4");
+  const auto compiled = jit([](Array x) { return x; }, {.name = "c"}).trace(a).lower().compile();
+  CHECK(message_here<ShardingError>([&] { compiled(b); }) ==
+        "HERE: compiled jit c: argument 0: f32[8@x] on [x=4] of cpu:0-3 was compiled, f32[8@x] on [x=4] of cpu:7,6,5,4 is "
+        "given: move it with device_put");
+}
+
+TEST_CASE("an array without a value is not run on, wherever it was put") {
+  const Array x = abstract({8, 2}, f32, {eight(), P("data")});
+  const std::string wanted = "HERE: an array made by abstract() has no value: f32[8@data, 2]";
+  CHECK(message_here<TypeError>([&] { jit([](Array v) { return v * 2; })(x); }) == wanted);
+  CHECK(message_here<TypeError>([&] { x * 2; }) == wanted);
+  CHECK(message_here<TypeError>([&] { device_put(x, eight(), P()); }) == wanted);
+  CHECK(message_here<TypeError>([&] { device_put(x, Device{1}); }) == wanted);
+  CHECK(message_here<TypeError>([&] { x.to_vector<float>(); }) == wanted);
+  CHECK(message_here<TypeError>([&] { x.addressable_shards(); }) == wanted);
+}
+
+TEST_CASE("the loader says which of its arrays a batch cannot be split of") {
+  const Array x = zeros({20, 6}), y = zeros({20}, i32);
+  const auto text = [&](const LoaderOptions& options) {
+    return message_here<ShardingError>([&] { Loader({x, y}, options); });
+  };
+  CHECK(text({.batch = 6, .sharding = {eight(), P("data")}}) ==
+        "HERE: Loader: array 0: P(\"data\") of f32[6, 6]: dim 0 of size 6 does not divide over axis \"data\" of size 4");
+  CHECK(text({.batch = 8, .drop_last = false, .sharding = {eight(), P({"data", "model"})}}) ==
+        "HERE: Loader: array 0 of the last batch: P({\"data\", \"model\"}) of f32[4, 6]: dim 0 of size 4 does not divide "
+        "over axes \"data\" of size 4 and \"model\" of size 2");
+  CHECK(text({.batch = 8, .sharding = {eight(), P("data", "model")}}) ==
+        "HERE: Loader: array 1: P(\"data\", \"model\") of i32[8]: the spec has 2 dims, the array 1");
+  CHECK(text({.batch = 8, .sharding = {Mesh::abstract({{"x", 2}}), P("x")}}) ==
+        "HERE: Loader: the mesh [x=2] is abstract: it has no devices");
+}
+
+TEST_CASE("zero_shard says which axis there is not") {
+  CHECK(message_here<ShardingError>([] { zero_shard(zeros({8}), eight(), "dta"); }) ==
+        "HERE: zero_specs: the mesh [data=4, model=2] has no axis \"dta\"");
+  CHECK(message_here<ShardingError>([] { zero_shard(zeros({8}), Mesh(), "data"); }) ==
+        "HERE: zero_specs: no mesh has no axis \"data\"");
+}
+
 TEST_CASE("what jit is told of layouts has to fit its arguments and results") {
   const Mesh& m = eight();
   const Array x = device_put(zeros({8, 2}), m, P("data"));
   const auto identity = [](Array v) { return v; };
-  const auto f = jit(identity, {.name = "f", .args = {"v"}, .in_shardings = {P("model")}});
-  CHECK(message_here<ShardingError>([&] { f(x); }) ==
-        "HERE: jit f: in_shardings has P(\"model\"), and the argument lies otherwise: move it with device_put\n"
-        "  v: f32[8@data, 2] on [data=4, model=2]   (made at HERE)");
-  CHECK(message_here<ShardingError>([&] { f(zeros({8})); }) ==
-        "HERE: jit f: in_shardings and out_shardings are of a mesh: give .mesh, or put an argument on one");
+  const auto f = jit(identity, {.name = "f", .args = {"v"}, .in_shardings = {P(none, "data")}});
+  const std::string no_mesh =
+      "HERE: jit f: in_shardings and out_shardings are of a mesh: give .mesh, or put an argument on one";
+  CHECK(message_here<ShardingError>([&] { f(zeros({8, 4})); }) == no_mesh);
+  CHECK(message_here<ShardingError>([&] { f(device_put(zeros({8, 4}), Device{3})); }) == no_mesh);
+  const std::string uneven =
+      "HERE: jit f: in_shardings of v: P(none, \"data\") of f32[8@data, 2]: dim 1 of size 2 does not divide over axis "
+      "\"data\" of size 4";
+  CHECK(message_here<ShardingError>([&] { f(x); }) == uneven);
+  const auto strict = jit(identity, {.name = "f", .in_shardings = {P("model")}, .limits = {.no_implicit_comm = true}});
+  CHECK(message_here<ShardingError>([&] { strict(x); }) == "");
   const auto g = jit(identity, {.name = "g", .mesh = m, .out_shardings = {P(none, "data")}});
   CHECK(
       message_here<ShardingError>([&] { g(zeros({8, 2})); }) ==
       "HERE: jit g: out_shardings of the result: P(none, \"data\") of f32[8, 2]: dim 1 of size 2 does not divide over "
       "axis \"data\" of size 4");
+  CHECK(message_here<ShardingError>([&] { grad([&](Array v) { return sum(g(v)); })(zeros({8, 2})); }) ==
+        "HERE: jit g: out_shardings of the result: P(none, \"data\") of f32[8, 2]: dim 1 of size 2 does not divide over "
+        "axis \"data\" of size 4");
+  const auto outer = jit([&](Array v) { return f(v); }, {.name = "outer"});
+  CHECK(message_here<ShardingError>([&] { outer(x); }) ==
+        "HERE: jit f: in_shardings and out_shardings are of a mesh: give .mesh, as this call is part of the program of "
+        "jit outer, HERE");
+  const auto limited = jit([&](Array v) { return strict(v); }, {.name = "limited"});
+  CHECK(message_here<TypeError>([&] { limited(x); }) ==
+        "HERE: jit f: .limits are of a whole program, and this call is part of that of jit limited, HERE: give them to "
+        "the jit around it");
+  const auto part = jit(identity, {.name = "p", .mesh = m, .out_shardings = {P("data:(1)2")}});
+  CHECK(message_here<ShardingError>([&] { part(zeros({8})); }) ==
+        "HERE: jit p: out_shardings of the result: P(\"data:(1)2\") of f32[8]: dim 0 is to be split over a part of an "
+        "axis, which only the compiler does");
+  const Mesh line({{"x", 8}});
+  const auto two_meshes = jit([&](Array v) { return with_sharding(v, line, P("x")); }, {.name = "t", .mesh = m});
+  CHECK(message_here<ShardingError>([&] { two_meshes(zeros({8})); }) ==
+        "HERE: jit t: .mesh is [data=4, model=2] of cpu:0-7, and this with_sharding is for [x=8] of cpu:0-7");
   const auto two = jit(identity, {.name = "two", .in_shardings = {P(), P()}});
   CHECK(message_here<TypeError>([&] { two(x); }) == "HERE: jit two: 2 in_shardings for 1 arguments");
 }
@@ -186,7 +263,12 @@ TEST_CASE("making an array of parts says which part is wrong") {
   const std::string who = "HERE: make_array_from_single_device_arrays: ";
   CHECK(text({two}) == who + "P(\"x\") on [x=2] takes 2 parts, and there are 1");
   CHECK(text({two, zeros({3})}) == who + "part 1 has to be f32[2], not f32[3]");
-  CHECK(text({two, on_seven}) == who + "part 1 is on cpu:7, and the mesh has [x=2]");
+  CHECK(text({two, zeros({2}, i32)}) == who + "part 1 has to be f32[2], not i32[2]");
+  CHECK(text({two, on_seven}) == who + "part 1 is on cpu:7, and the mesh is [x=2] of cpu:0,1");
+  CHECK(text({two, device_put(two, s.mesh, P())}) == who + "part 1 is on [x=2], and the mesh is [x=2] of cpu:0,1");
+  CHECK(message_here<ShapeError>([&] { make_array_from_single_device_arrays({-4}, s, {two, on_one}); }) == who + "?");
+  CHECK(message_here<ShapeError>([&] { make_array_from_callback({-4}, s, [](const auto&) { return zeros({2}); }); }) ==
+        "HERE: make_array_from_callback: ?");
   CHECK(text({on_one, on_one}) == who + "part 0 and part 1 are both on cpu:1");
 }
 
@@ -198,4 +280,8 @@ TEST_CASE("traced values have no layout yet") {
   const auto g = jit([](Array x) { return device_put(x, Device{1}); }, {.name = "g"});
   CHECK(message_here<TypeError>([&] { g(zeros({2})); }) ==
         "HERE: device_put: a traced function runs where its arguments are: put them on cpu:1 before the call");
+  const NamedSharding rows{eight(), P("data")};
+  const auto h = jit([&](Array) { return make_array_from_callback({8}, rows, [](const auto&) { return zeros({2}); }); },
+                     {.name = "h"});
+  CHECK(message_here<TracedBoolError>([&] { h(zeros({2})); }) == "?");
 }

@@ -14,6 +14,7 @@
 #include "ir/verify.h"
 #include "passes/sharding/choice.h"
 #include "passes/sharding/local.h"
+#include "tests/passes/parts.h"
 
 using namespace sheaf;
 using namespace sheaf::ir;
@@ -133,22 +134,18 @@ void check_split(const Sample& sample, const Literals& inputs, const Literals& w
   INFO(how, " of ", to_string(f));
   const FunctionRef local = local_program(e, f, *choice, mesh);
   REQUIRE(verify(*local).ok());
-  std::vector<Literals> parts(static_cast<std::size_t>(mesh.mesh().size()));
-  for (int k = 0; k < e.num_in(); ++k) {
-    const Literals of = shard(inputs[k], mesh, passes::operand_layout(f, *choice, k));
-    for (std::size_t d = 0; d < parts.size(); ++d) parts[d].push_back(of[d]);
-  }
-  const std::vector<Literals> results = eval_spmd(local, parts);
-  const bool is_exact = !reorders(e, f, *choice);
+  std::vector<Sharding> in, out;
+  std::vector<Type> types;
+  for (int k = 0; k < e.num_in(); ++k) in.push_back(passes::operand_layout(f, *choice, k));
   for (int j = 0; j < e.num_out(); ++j) {
-    Literals of;
-    for (const Literals& r : results) of.push_back(r[j]);
-    Sharding layout = passes::result_layout(f, *choice, j);
-    layout.unreduced.clear();
-    const absl::StatusOr<Literal> got = unshard(of, e.out(j).type(), mesh, layout);
-    REQUIRE_MESSAGE(got.ok(), std::string(got.status().message()));
-    check_same(*got, want[j], is_exact);
+    out.push_back(passes::result_layout(f, *choice, j));
+    out.back().unreduced.clear();
+    types.push_back(e.out(j).type());
   }
+  const std::vector<Literals> results = eval_spmd(local, tests::parts_of(inputs, in, mesh));
+  const Literals got = tests::whole_of(results, types, out, mesh);
+  const bool is_exact = !reorders(e, f, *choice);
+  for (std::size_t j = 0; j < got.size(); ++j) check_same(got[j], want[j], is_exact);
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "ir/ops/attrs.h"
 #include "ir/ops/rules.h"
 #include "ir/sharding.h"
+#include "tests/passes/parts.h"
 
 namespace sheaf::tests {
 
@@ -54,21 +55,15 @@ inline ir::Literals run_map(const ir::Eqn& e, const ir::Literals& operands) {
   const auto& a = e.attrs<ir::ops::ShardMap>();
   const ir::Mesh mesh = *ir::Mesh::parse(a.mesh);
   const ir::MeshAtoms atoms(mesh);
-  std::vector<ir::Literals> inputs(mesh.size());
-  for (std::size_t k = 0; k < operands.size(); ++k) {
-    const ir::Literals parts =
-        ir::shard(operands[k], atoms, sharding_of_spec(a.in[k], operands[k].type().rank(), atoms));
-    for (std::size_t d = 0; d < parts.size(); ++d) inputs[d].push_back(parts[d]);
-  }
-  const std::vector<ir::Literals> outputs = ir::eval_spmd(e.regions[0]->on_mesh(mesh), inputs);
-  ir::Literals results;
+  std::vector<ir::Sharding> in, out;
+  std::vector<ir::Type> results;
+  for (int k = 0; k < e.num_in(); ++k) in.push_back(sharding_of_spec(a.in[k], e.in(k).rank(), atoms));
   for (int j = 0; j < e.num_out(); ++j) {
-    ir::Literals parts;
-    for (const ir::Literals& device : outputs) parts.push_back(device[j]);
-    const ir::Type type = ir::without_sharding(e.out(j).type());
-    results.push_back(*ir::unshard(parts, type, atoms, sharding_of_spec(a.out[j], type.rank(), atoms)));
+    out.push_back(sharding_of_spec(a.out[j], e.out(j).rank(), atoms));
+    results.push_back(e.out(j).type());
   }
-  return results;
+  const std::vector<ir::Literals> inputs = parts_of(operands, in, atoms);
+  return whole_of(ir::eval_spmd(e.regions[0]->on_mesh(mesh), inputs), results, out, atoms);
 }
 
 inline ir::Literals run_maps(const ir::Function& f, const ir::Literals& inputs) {

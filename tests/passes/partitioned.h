@@ -19,6 +19,7 @@
 #include "ir/text.h"
 #include "ir/verify.h"
 #include "passes/sharding/partition.h"
+#include "tests/passes/parts.h"
 
 namespace sheaf::tests {
 
@@ -81,22 +82,9 @@ inline ir::Literals numbers(const ir::Function& f) {
 inline ir::Literals run_partitioned(const ir::FunctionRef& whole, const ir::FunctionRef& local,
                                     const ir::Literals& in) {
   const ir::MeshAtoms mesh(whole->mesh());
-  std::vector<ir::Literals> inputs(whole->mesh().size());
-  for (std::size_t i = 0; i < in.size(); ++i) {
-    ir::Literals parts = ir::shard(in[i], mesh, ir::sharding_of(whole->params()[i].type(), mesh));
-    for (std::size_t d = 0; d < inputs.size(); ++d) inputs[d].push_back(std::move(parts[d]));
-  }
-  const std::vector<ir::Literals> outputs = ir::eval_spmd(local, inputs);
-  ir::Literals results;
-  for (std::size_t j = 0; j < whole->results().size(); ++j) {
-    ir::Literals parts;
-    for (const ir::Literals& device : outputs) parts.push_back(device[j]);
-    const ir::Type type = whole->results()[j].type();
-    auto value = ir::unshard(parts, type, mesh, ir::sharding_of(type, mesh));
-    REQUIRE_MESSAGE(value.ok(), std::string(value.status().message()));
-    results.push_back(*std::move(value));
-  }
-  return results;
+  const std::vector<ir::Type> results = whole->result_types();
+  const std::vector<ir::Literals> inputs = parts_of(in, layouts_of(whole->param_types(), mesh), mesh);
+  return whole_of(ir::eval_spmd(local, inputs), results, layouts_of(results, mesh), mesh);
 }
 
 /// The largest difference of a float result, relative to its largest element; 1 where an integer differs.

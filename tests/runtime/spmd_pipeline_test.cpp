@@ -8,6 +8,7 @@
 #include "ir/eval.h"
 #include "ir/eval_spmd.h"
 #include "tests/lap.h"
+#include "tests/passes/parts.h"
 #include "tests/runtime/spmd.h"
 
 using namespace sheaf;
@@ -34,22 +35,9 @@ Literals run_on_mesh(const FunctionRef& f, const Literals& values) {
   auto executable = runtime::Executable::load(codegen::lower(plan), {.tier = runtime::Tier::interpreted});
   REQUIRE_MESSAGE(executable.ok(), std::string(executable.status().message()));
   const ir::MeshAtoms atoms(f->mesh());
-  std::vector<Literals> inputs(f->mesh().size());
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const Literals parts = ir::shard(values[i], atoms, ir::sharding_of(plan.in_types[i], atoms));
-    for (std::size_t d = 0; d < inputs.size(); ++d) inputs[d].push_back(parts[d]);
-  }
+  const std::vector<Literals> inputs = parts_of(values, layouts_of(plan.in_types, atoms), atoms);
   const std::vector<Literals> outputs = to_host(start(*executable, to_devices(inputs)), *plan.function);
-  Literals results;
-  for (std::size_t j = 0; j < plan.out_types.size(); ++j) {
-    Literals parts;
-    for (const Literals& of_device : outputs) parts.push_back(of_device[j]);
-    const ir::Type whole = ir::without_sharding(plan.out_types[j]);
-    auto result = ir::unshard(parts, whole, atoms, ir::sharding_of(plan.out_types[j], atoms));
-    REQUIRE_MESSAGE(result.ok(), std::string(result.status().message()));
-    results.push_back(*std::move(result));
-  }
-  return results;
+  return whole_of(outputs, plan.out_types, layouts_of(plan.out_types, atoms), atoms);
 }
 
 void check_on_mesh(const std::string& text) {

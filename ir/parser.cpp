@@ -15,6 +15,7 @@
 #include "ir/op.h"
 #include "ir/ops/attrs.h"
 #include "ir/sample.h"
+#include "ir/sharding.h"
 #include "ir/text.h"
 
 namespace sheaf::ir {
@@ -215,12 +216,24 @@ class Parser {
         fail(fmt::format("@{} returns {}, not {}", name, to_string(results[j].type()), to_string(types[j])), at);
     FunctionRef f = b.finish(std::move(results));
     if (on) f = f->on_mesh(on);
+    if (on) check_layouts(*f, MeshAtoms(on), at);
     Named& named = functions_.at(name);  // nested calls may have rehashed
     named.function = f;
     named.open = false;
     named.end = pos_;
     pos_ = back;
     return f;
+  }
+
+  void check_layouts(const Function& f, const MeshAtoms& mesh, std::size_t at) const {
+    const auto check = [&](Value v) {
+      if (const absl::Status s = check_layout(v.type(), mesh); !s.ok()) fail(std::string(s.message()), at);
+    };
+    for (const Value p : f.params()) check(p);
+    for (const Eqn* e : f.eqns()) {
+      for (const Value v : e->outs()) check(v);
+      for (const FunctionRef& r : e->regions) check_layouts(*r, mesh, at);
+    }
   }
 
   Scope params(Builder& b) {
@@ -433,7 +446,8 @@ class Parser {
     const std::int64_t line = integer();
     if (line < 0 || line > std::numeric_limits<int>::max()) fail("expected a line number", pos_ - 1);
     const char* how = "";
-    while (accept(",")) how = extend_how(how, word("a transform").c_str());
+    while (accept(",")) how = extend_how(how, peek_kind(Token::Kind::string) ? tokens_[pos_++].text.c_str()
+                                                                              : word("a transform").c_str());
     eat(")");
     b.set_loc({intern_file(file), static_cast<int>(line)}, how);
   }

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 
 #include "ir/lexer.h"
@@ -50,6 +51,22 @@ std::string loc_text(Loc loc) {
   const std::size_t colon = place.rfind(':');
   const std::string file = place.substr(0, colon);
   return std::all_of(file.begin(), file.end(), is_word) ? place : attr_text::quote(file) + place.substr(colon);
+}
+
+bool is_name(std::string_view s) {
+  return !s.empty() && std::isdigit(static_cast<unsigned char>(s[0])) == 0 && std::all_of(s.begin(), s.end(), is_word);
+}
+
+// ", jvp, transpose"; from the first that is not one word on, such as a reason, one string.
+std::string how_text(std::string_view how) {
+  std::string text;
+  while (!how.empty()) {
+    const std::size_t end = how.find(", ");
+    if (!is_name(how.substr(0, end))) return text + ", " + attr_text::quote(how);
+    text += fmt::format(", {}", how.substr(0, end));
+    how = end == std::string_view::npos ? "" : how.substr(end + 2);
+  }
+  return text;
 }
 
 bool prints_in_place(const Eqn& e) {
@@ -171,7 +188,7 @@ class Printer {
         text_ += " " + params(*r, inner) + " {\n";
         body(*r, inner, indent);
       }
-    if (options_.locs && e.loc) text_ += "  loc(" + loc_text(e.loc) + (*e.how ? std::string(", ") + e.how : "") + ")";
+    if (options_.locs && e.loc) text_ += "  loc(" + loc_text(e.loc) + how_text(e.how) + ")";
     text_ += "\n";
   }
 

@@ -28,28 +28,34 @@ std::int64_t MeshAtoms::size(const Atoms& atoms) const {
   return n;
 }
 
-Atoms MeshAtoms::of(std::string_view name) const {
+std::optional<Atoms> MeshAtoms::find(std::string_view name) const {
   std::int64_t before = 1, size = 0;
-  const std::size_t colon = name.find(":(");
-  if (colon != std::string_view::npos) {
-    const std::size_t close = name.find(')', colon);
-    SHEAF_CHECK(close != std::string_view::npos, "not a part of an axis: " + std::string(name));
-    before = parse_int(name.substr(colon + 2, close - colon - 2)).value_or(0);
+  const std::string_view whole = name.substr(0, name.find(":("));
+  if (whole.size() < name.size()) {
+    const std::size_t open = whole.size() + 2, close = name.find(')', open);
+    if (close == std::string_view::npos) return std::nullopt;
+    before = parse_int(name.substr(open, close - open)).value_or(0);
     size = parse_int(name.substr(close + 1)).value_or(0);
-    name = name.substr(0, colon);
+    if (before < 1 || size < 1) return std::nullopt;
   }
-  const int axis = mesh_.find(name);
-  Atoms atoms;
-  if (axis < 0) return atoms;
+  const int axis = mesh_.find(whole);
+  if (axis < 0) return std::nullopt;
   if (size == 0) size = mesh_.axes()[axis].size;
+  Atoms atoms;
   std::int64_t covered = 1;
   for (int i = 0; i < count(); ++i) {
-    if (atoms_[i].axis != axis || atoms_[i].before < before || atoms_[i].before >= before * size) continue;
+    if (atoms_[i].axis != axis || atoms_[i].before < before || atoms_[i].before / before >= size) continue;
     atoms.push_back(i);
     covered *= atoms_[i].size;
   }
-  SHEAF_CHECK(covered == size, "a part of an axis that is no run of its prime factors: " + std::string(name));
+  if (covered != size || (!atoms.empty() && atoms_[atoms[0]].before != before)) return std::nullopt;
   return atoms;
+}
+
+Atoms MeshAtoms::of(std::string_view name) const {
+  std::optional<Atoms> atoms = find(name);
+  SHEAF_CHECK(atoms || mesh_.find(name.substr(0, name.find(":("))) < 0, "not a part of an axis: " + std::string(name));
+  return atoms ? *std::move(atoms) : Atoms{};
 }
 
 Atoms MeshAtoms::of(const Axes& names) const {
@@ -104,6 +110,24 @@ Atoms Sharding::used() const {
   Atoms all = unreduced;
   for (const Atoms& d : dims) all.insert(all.end(), d.begin(), d.end());
   return all;
+}
+
+absl::Status check_layout(Type type, const MeshAtoms& atoms) {
+  Axes names = type.data().unreduced;
+  for (const Axes& dim : type.data().dim_axes) names.insert(names.end(), dim.begin(), dim.end());
+  std::vector<bool> used(atoms.count());
+  for (const std::string& name : names) {
+    const std::optional<Atoms> found = atoms.find(name);
+    if (!found)
+      return absl::InvalidArgumentError(
+          fmt::format("{}: the mesh [{}] has no axis \"{}\"", to_string(type), to_string(atoms.mesh()), name));
+    for (const int a : *found) {
+      if (used[a])
+        return absl::InvalidArgumentError(fmt::format("{} is split over axis \"{}\" twice", to_string(type), name));
+      used[a] = true;
+    }
+  }
+  return absl::OkStatus();
 }
 
 Sharding sharding_of(Type type, const MeshAtoms& atoms) {
@@ -172,7 +196,8 @@ std::string to_text(const Spec& spec) {
   std::string s;
   for (std::size_t d = 0; d < spec.size(); ++d) {
     const std::string axes = fmt::format("{}", fmt::join(spec[d].axes, "+"));
-    s += (d ? "," : "") + (axes.empty() && !spec[d].open ? std::string("_") : axes) + (spec[d].open ? "?" : "");
+    s += (d ? "," : "") + (axes.empty() && !spec[d].open ? std::string("_") : axes);
+    s += std::string(spec[d].of_weight ? "*" : "") + (spec[d].open ? "?" : "");
     if (spec[d].priority != 0) s += fmt::format(":p{}", spec[d].priority);
   }
   return s;
@@ -193,6 +218,10 @@ absl::StatusOr<Spec> parse_spec(std::string_view text) {
     }
     if (!word.empty() && word.back() == '?') {
       dim.open = true;
+      word.remove_suffix(1);
+    }
+    if (!word.empty() && word.back() == '*') {
+      dim.of_weight = true;
       word.remove_suffix(1);
     }
     if (word.empty() && !dim.open) return absl::InvalidArgumentError(fmt::format("\"{}\" is not a spec", text));

@@ -6,6 +6,7 @@
 #include <absl/status/statusor.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,7 +32,10 @@ class MeshAtoms {
   int count() const { return static_cast<int>(atoms_.size()); }
   const Atom& operator[](int i) const { return atoms_[i]; }
   std::int64_t size(const Atoms& atoms) const;  // product
-  /// Atoms of "data" or of a part of it, "data:(2)4": the 4 ways within each of 2. Empty: size 1, or no such axis.
+  /// Atoms of "data" or of a part of it, "data:(2)4": the 4 ways within each of 2; none for an axis of size 1. Null: there
+  /// is no such axis, or no such part.
+  std::optional<Atoms> find(std::string_view name) const;
+  /// The same of names that are known to be some; none where there is no such axis.
   Atoms of(std::string_view name) const;
   Atoms of(const Axes& names) const;
   /// Their names, whole axes and runs of atoms joined.
@@ -62,6 +66,8 @@ struct Sharding {
   Atoms used() const;
 };
 
+/// InvalidArgument: the type names an axis that the mesh lacks, or the same one twice.
+absl::Status check_layout(Type type, const MeshAtoms& atoms);
 /// Of a type with its axes: parts that occur twice or that the mesh lacks are our bug.
 Sharding sharding_of(Type type, const MeshAtoms& atoms);
 /// The type with these axes; its dims stay the global ones.
@@ -75,12 +81,13 @@ bool divides(const Shape& dims, const MeshAtoms& atoms, const Sharding& sharding
 /// "[data, _, (model, pod)]{sum@x}": per dim, `_` where whole.
 std::string to_string(const Sharding& sharding, const MeshAtoms& atoms);
 
-// Specs in attributes: one word per dim, axes major to minor joined by '+', "_" for none, a '?' at the end of an open
-// dim, then ":p" and a priority that is not 0 ("data+pod", "_", "model?", "?", "data?:p1").
+// Specs in attributes: one word per dim, axes major to minor joined by '+', "_" for none, a '*' behind those of a weight,
+// a '?' at the end of an open dim, then ":p" and a priority that is not 0 ("data+pod", "_", "model?", "*?", "data?:p1").
 struct DimSpec {
   Axes axes = {};
   bool open = false;  // the compiler may split it further
   int priority = 0;  // propagated after all of lower ones
+  bool of_weight = false;  // gathered rather than that others are moved
   bool operator==(const DimSpec&) const = default;
 };
 inline constexpr int kMaxPriority = 255;

@@ -2,7 +2,6 @@
 // stage says why it stands where it does; the lines between say what holds from there on.
 #include "passes/pipeline.h"
 
-#include <algorithm>
 #include <chrono>
 
 #include "ir/check.h"
@@ -18,6 +17,7 @@
 #include "passes/pass.h"
 #include "passes/schedule.h"
 #include "passes/sharding/collectives.h"
+#include "passes/sharding/constraints.h"
 #include "passes/sharding/partition.h"
 #include "passes/sharding/propagate.h"
 #include "passes/sharding/shifts.h"
@@ -29,18 +29,6 @@ namespace sheaf::passes {
 using namespace ir;
 
 namespace {
-
-// Where the caller wants a result is a constraint like any other.
-FunctionRef with_results_at(const FunctionRef& f, const std::vector<std::optional<Spec>>& wanted) {
-  if (std::none_of(wanted.begin(), wanted.end(), [](const auto& spec) { return spec.has_value(); })) return f;
-  Builder b(f->name());
-  Values results = inline_into(b, *f, clone_params(b, *f, Mask(f->params().size(), true)));
-  for (std::size_t j = 0; j < wanted.size(); ++j)
-    if (wanted[j])
-      results[j] = b.emit(ops::with_sharding, {results[j]},
-                          ops::WithSharding{.mesh = to_string(f->mesh()), .spec = to_text(*wanted[j])});
-  return b.finish(std::move(results))->on_mesh(f->mesh());
-}
 
 // Unread parameters stay, because a caller passes every one.
 FunctionRef drop_dead(const FunctionRef& f) {
@@ -133,7 +121,7 @@ Plan run_pipeline(const FunctionRef& traced, const PipelineOptions& options) {
     ++number;
     before = Clock::now();
   };
-  FunctionRef f = with_results_at(traced, options.results), optimised;
+  FunctionRef f = with_wanted(traced, options.results), optimised;
   std::vector<Type> in_types, out_types;
   done("traced", f);
   for (const Pass& stage : kStages) {

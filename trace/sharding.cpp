@@ -9,6 +9,7 @@
 #include "ir/ops/attrs.h"
 #include "ir/ops/rules.h"
 #include "sheaf/jit.h"
+#include "sheaf/weights.h"
 #include "trace/apply.h"
 #include "trace/messages.h"
 #include "trace/placement.h"
@@ -27,6 +28,18 @@ Array put_leaf(const std::string& what, const Array& x, const Mesh& mesh, const 
   check_has_devices(what, mesh, loc);
   const Placement* to = placement_of(mesh, layout);
   return placed(to, moved(x, node.type, to, loc), node.type, node.is_weak, loc);
+}
+
+// x with a constraint of that text in the program.
+Array constrained(const Array& x, const Mesh& mesh, std::string spec, Loc loc) {
+  note_mesh(mesh, loc);
+  ir::ops::WithSharding attrs{.mesh = ir::to_string(ir_mesh(mesh)), .spec = std::move(spec)};
+  RuleKey key;
+  key.add(attrs.mesh).add(attrs.spec);
+  const auto rule = [&](ir::Builder& b, const ir::Values& v) -> ir::Values {
+    return {emit1(b, ir::ops::with_sharding, v, attrs)};
+  };
+  return apply1("with_sharding", std::move(key), {x}, loc, rule, node_of(x, loc).is_weak);
 }
 
 // Dims that the spec leaves open stay split as they are, where their axes are not taken.
@@ -66,16 +79,7 @@ const Placement& placement_or_default(const ArrayNode& node) {
 Array constrained(const std::string& what, const Array& x, const Mesh& mesh, const PartitionSpec& spec, Loc loc) {
   const ArrayNode& node = node_of(x, loc);
   check_wish(what, mesh, spec, node.type.dims(), type_text(node), loc);
-  if (mesh.rank() == 0) return x;
-  note_mesh(mesh, loc);
-  ir::ops::WithSharding attrs{.mesh = ir::to_string(ir_mesh(mesh)),
-                              .spec = ir::to_text(ir_spec(spec, node.type.rank()))};
-  RuleKey key;
-  key.add(attrs.mesh).add(attrs.spec);
-  const auto rule = [&](ir::Builder& b, const ir::Values& v) -> ir::Values {
-    return {emit1(b, ir::ops::with_sharding, v, attrs)};
-  };
-  return apply1("with_sharding", std::move(key), {x}, loc, rule, node.is_weak);
+  return mesh.rank() == 0 ? x : constrained(x, mesh, ir::to_text(ir_spec(spec, node.type.rank())), loc);
 }
 
 namespace detail {
@@ -105,6 +109,17 @@ std::vector<Array> constrain(std::span<const Array* const> leaves, std::span<con
     const ArrayNode& node = node_of(*leaves[i], loc);
     check_spec(what, mesh, by_leaf[i], node.type.dims(), type_text(node), loc);
     out.push_back(put_leaf(what, *leaves[i], mesh, closed(by_leaf[i], *leaves[i], mesh), loc));
+  }
+  return out;
+}
+
+std::vector<Array> marked_as_weights(std::span<const Array* const> leaves, const Mesh& mesh, Loc loc) {
+  std::vector<Array> out;
+  for (const Array* x : leaves) {
+    const ArrayNode& node = node_of(*x, loc);
+    const ir::Spec spec(node.type.rank(), {.axes = {}, .open = true, .of_weight = true});
+    const bool is_marked = Recorder::current() && mesh.rank() > 0 && !spec.empty();
+    out.push_back(is_marked ? constrained(*x, mesh, ir::to_text(spec), loc) : *x);
   }
   return out;
 }

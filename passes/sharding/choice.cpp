@@ -138,6 +138,7 @@ class Search {
       std::fill(agreed_.begin(), agreed_.end(), -1);
       search();
     }
+    best_.is_greedy = is_greedy_;
     return std::move(best_);
   }
   std::int64_t tried() const { return tried_; }
@@ -154,8 +155,9 @@ class Search {
     double count = 1;
     for (std::size_t u = 0; u < units_.size(); ++u)
       count *= static_cast<double>(agreed_[u] < 0 ? slots_.size() + u + 1 : u + 1);
-    if (count <= kMaxAssignments) assign(0);
-    else greedy();
+    if (count <= kMaxAssignments) return assign(0);
+    is_greedy_ = true;
+    greedy();
   }
 
   // The slot where every tensor that has its factor has the unit, and no tensor has it elsewhere; -1 if they differ.
@@ -297,7 +299,7 @@ class Search {
     for (std::size_t k = 0; k < q_.have.size() && c.cost <= best_.cost; ++k)
       c.cost += operand_cost(static_cast<int>(k), c);
     for (std::size_t j = 0; j < q_.want.size() && c.cost <= best_.cost; ++j)
-      c.cost += prices_.reshard(q_.eqn.out(static_cast<int>(j)).type(), result_layout(f_, c, static_cast<int>(j)),
+      if (!q_.is_gradient[j]) c.cost += prices_.reshard(q_.eqn.out(static_cast<int>(j)).type(), result_layout(f_, c, static_cast<int>(j)),
                                 q_.want[j]);
     if (c.cost <= best_.cost) c.cost += exchange_cost(c);
     if (c.cost > best_.cost || c.cost == kNever) return;
@@ -339,6 +341,7 @@ class Search {
 
   // A value that is taken twice in one layout is moved there once.
   double operand_cost(int k, const Choice& c) {
+    if (q_.is_weight[k]) return 0;
     const Sharding to = operand_layout(f_, c, k);
     for (int j = 0; j < k; ++j)
       if (q_.eqn.in(j) == q_.eqn.in(k) && operand_layout(f_, c, j) == to) return 0;
@@ -397,6 +400,7 @@ class Search {
   Work work_;  // of the whole
   Choice best_;
   std::int64_t best_shards_ = 0, tried_ = 0;
+  bool is_greedy_ = false;
 };
 
 void append(std::string& key, const Sharding& s) {
@@ -416,11 +420,15 @@ std::string key_of(const Question& q) {
     const Type t = without_sharding(q.eqn.in(static_cast<int>(k)).type());
     key += to_string(t);
     key += q.is_partial.empty() || !q.is_partial[k] ? ';' : '!';
+    key += q.is_weight[k] ? 'w' : '-';
     for (const Sharding& s : q.have[k]) append(key, s);
     const auto same = std::find(q.eqn.operands.begin(), q.eqn.operands.end(), q.eqn.operands[k]);
     key += static_cast<char>(1 + std::distance(q.eqn.operands.begin(), same));
   }
-  for (const Sharding& s : q.want) append(key, s);
+  for (std::size_t j = 0; j < q.want.size(); ++j) {
+    key += q.is_gradient[j] ? 'g' : '-';
+    append(key, q.want[j]);
+  }
   append(key, {.dims = {}, .unreduced = q.partial});
   return key;
 }

@@ -14,6 +14,7 @@
 #include "ir/factors.h"
 #include "ir/op.h"
 #include "ir/sharding.h"
+#include "passes/sharding/weights.h"
 
 namespace sheaf::passes {
 
@@ -24,6 +25,7 @@ struct Choice {
   ir::Atoms partial = {};
   std::vector<bool> is_partial = {};  // per operand
   double cost = 0;
+  bool is_greedy = false;  // there were too many ways to try them all
 };
 
 /// Where the dims of a tensor lie under a choice.
@@ -38,6 +40,7 @@ struct Question {
   const ir::Factors& factors;
   std::vector<std::vector<ir::Sharding>> have;  // per operand: the layouts it is there in, or paid for
   std::vector<ir::Sharding> want;  // per result
+  std::vector<bool> is_weight = {}, is_gradient = {};  // per operand, per result: moved rather than anything else
   ir::Atoms partial = {};  // as in Choice
   std::vector<bool> is_partial = {};
 };
@@ -56,14 +59,21 @@ bool can_split(const ir::Eqn& e, const ir::Factors& f, int factor, std::int64_t 
 
 class Chooser {
  public:
-  Chooser(const ir::MeshAtoms& mesh, Prices prices) : mesh_(mesh), prices_(std::move(prices)) {}
+  Chooser(const ir::MeshAtoms& mesh, Prices prices, Weights weights = {})
+      : mesh_(mesh), prices_(std::move(prices)), weights_(std::move(weights)) {}
+  const Weights& weights() const { return weights_; }
   /// Equal questions are answered once. Infinite cost: the question's partial operands cannot stay so.
   Choice choose(const Question& q);
+  /// Of moving a value, in seconds.
+  double price(ir::Type whole, const ir::Sharding& from, const ir::Sharding& to) const {
+    return prices_.reshard(whole, from, to);
+  }
   std::int64_t assignments() const { return assignments_; }  // tried so far, to test that work is linear
 
  private:
   const ir::MeshAtoms& mesh_;
   Prices prices_;
+  Weights weights_;
   absl::flat_hash_map<std::string, Choice> answers_;
   std::int64_t assignments_ = 0;
 };

@@ -16,7 +16,7 @@ using namespace ir;
 
 namespace {
 
-using AtomSet = std::uint64_t;
+using AtomSet = std::uint64_t;  // a mesh has fewer than 32 atoms
 
 /// Along which atoms a value may differ from device to device. Of parameters nothing is known.
 class Variance {
@@ -30,7 +30,7 @@ class Variance {
   bool is_same_along(Value v, const Axes& axes) const { return (of_[v] & set(axes)) == 0; }
 
  private:
-  AtomSet all() const { return mesh_.count() < 64 ? (AtomSet{1} << mesh_.count()) - 1 : ~AtomSet{0}; }
+  AtomSet all() const { return (AtomSet{1} << mesh_.count()) - 1; }
   AtomSet set(const Axes& axes) const {
     AtomSet s = 0;
     for (const int a : mesh_.of(axes)) s |= AtomSet{1} << a;
@@ -59,15 +59,16 @@ ValueTable<int> count_uses(const Function& f) {
 
 const Eqn* made_by(Value v, const OpDef& op) { return v.eqn() && v.eqn()->op == &op ? v.eqn() : nullptr; }
 
-/// The axes whose coordinate the start of a block is, times its rows.
+/// The axes whose coordinate the start of a block is, times its rows. In a narrow dtype it could have wrapped around.
 std::optional<Axes> block_index(Value start, std::int64_t rows) {
   const auto peel = [&] {
-    while (start.eqn() && (start.eqn()->op == &ops::reshape || start.eqn()->op == &ops::convert))
+    while (start.eqn() && size_bytes(start.dtype()) >= 4 &&
+           (start.eqn()->op == &ops::reshape || start.eqn()->op == &ops::convert))
       start = start.eqn()->in(0);
   };
   peel();
   std::int64_t factor = 1;
-  if (const Eqn* product = made_by(start, ops::mul)) {
+  if (const Eqn* product = made_by(start, ops::mul); product && size_bytes(start.dtype()) >= 4) {
     for (const int k : {0, 1}) {
       const std::optional<Literal> c = constant_value(product->in(k));
       if (!c) continue;
@@ -105,7 +106,7 @@ bool contains(const Atoms& all, const Atoms& some) {
 
 class Simplifier {
  public:
-  explicit Simplifier(const MeshAtoms& mesh) : mesh_(mesh) {}
+  explicit Simplifier(MeshAtoms mesh) : mesh_(std::move(mesh)) {}
 
   FunctionRef run(const FunctionRef& f) {
     if (const auto it = done_.find(f); it != done_.end()) return it->second;
@@ -183,7 +184,8 @@ class Simplifier {
     return sums;
   }
 
-  // The first device of each group goes on from the carry's start, and the others from what changes no sum.
+  // The loop adds up from what changes no sum, and the carry's start, which may differ from device to device, comes in
+  // behind it.
   std::optional<Values> sums_behind(Builder& b, const Eqn& e, Values operands,
                                     const std::vector<FunctionRef>& regions) const {
     const ops::Scan& a = e.attrs<ops::Scan>();
@@ -195,31 +197,25 @@ class Simplifier {
       if (std::any_of(sums.begin(), sums.end(), is_one)) return {of[0]};
       return to.emit_all(inner.op, std::move(of), inner.attributes, inner.regions);
     });
-    for (const auto& [k, sum] : sums) {
-      Value& start = operands[a.consts + k];
-      const Value at = b.emit(ops::axis_index, {}, ops::AxisIndex{.axes = sum->attrs<ops::AllReduce>().axes});
-      const Value is_first = ops::broadcast_to(b.emit(ops::eq, {at, number(at, 0)}), start.dims(), {});
-      const double neutral = is_float(start.dtype()) ? -0.0 : 0.0;  // -0.0 + x is x, 0.0 too
-      start = ops::where(is_first, start, b.full(start.type(), neutral));
-    }
+    const Values starts(operands.begin() + a.consts, operands.begin() + a.consts + a.carry);
+    for (const auto& [k, sum] : sums)  // -0.0 + x is x, 0.0 too
+      operands[a.consts + k] = b.full(starts[k].type(), is_float(starts[k].dtype()) ? -0.0 : 0.0);
     Values outs = b.emit_all(e.op, std::move(operands), e.attributes, {partial});
     for (const auto& [k, sum] : sums) {
       b.set_loc(sum->loc, sum->how);
-      outs[k] = b.emit(ops::all_reduce, {outs[k]}, sum->attrs<ops::AllReduce>());
+      outs[k] = starts[k] + b.emit(ops::all_reduce, {outs[k]}, sum->attrs<ops::AllReduce>());
     }
     return outs;
   }
 
-  const MeshAtoms& mesh_;
+  const MeshAtoms mesh_;
   absl::flat_hash_map<FunctionRef, FunctionRef> done_;
 };
 
 }  // namespace
 
 FunctionRef simplify_collectives(const FunctionRef& local) {
-  const MeshAtoms mesh(local->mesh());
-  if (mesh.count() > 64) return local;  // more devices than there are
-  return Simplifier(mesh).run(local);
+  return Simplifier(MeshAtoms(local->mesh())).run(local);
 }
 
 FunctionRef improve_collectives(const FunctionRef& local) {

@@ -1,12 +1,16 @@
-// Groups of collectives that no path joins, kept acyclic by looking at the program with each group as one node.
+// Groups of collectives that no path joins, kept acyclic by looking at the program with each group as one node. They are
+// sought among a bounded number at a time, in the order of the program, so that the work is linear in it: what comes
+// later is waited for by nothing that comes before.
+#include <absl/container/flat_hash_map.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <tuple>
+#include <bitset>
+#include <span>
 
 #include "ir/op.h"
-#include "ir/ops/rules.h"
 #include "passes/emit.h"
+#include "passes/sharding/bundle.h"
 #include "passes/sharding/collectives.h"
 #include "passes/sharding/cost.h"
 
@@ -20,95 +24,103 @@ namespace {
 constexpr std::size_t kMaxCount = 64;
 constexpr double kMaxBytes = 4 << 20;
 
-using Bits = std::vector<bool>;
+constexpr std::size_t kWindow = 256;
+using Bits = std::bitset<kWindow>;
 
-void join(Bits& a, const Bits& b) {
-  for (std::size_t i = 0; i < a.size(); ++i) a[i] = a[i] || b[i];
-}
-
-struct Group {
-  std::vector<std::size_t> members;
-  double bytes = 0;
-  Bits before;  // members that must be done before some member, all members included
+struct Member {
+  const Eqn* eqn = nullptr;
+  std::string key = {};
+  double bytes = 0;  // of the larger of operand and result
+  Bits before = {};  // members of the window that it waits for
 };
 
-/// The all_reduces of a function that are worth it, and which of them go together.
-class Groups {
+struct Group {
+  std::string key;
+  Bits members, before;  // `before`: what must be done before some member, all members included
+  std::vector<const Eqn*> eqns;
+  double bytes = 0;
+};
+
+// A value is copied to lie beside the others and back, which is read and written twice.
+bool is_worth_it(const Eqn& e, CollectiveKind kind, double bytes, const MeshAtoms& mesh, const Profile& profile) {
+  const double latency = cost_of(kind, 0, mesh, mesh.of(e.op->axes(e)), profile).seconds;
+  return bytes > 0 && 4 * bytes / profile.memory < latency && bytes <= kMaxBytes / 2;
+}
+
+/// The collectives of a function that are worth it, in its order. The first gather is none: what needs it first is not
+/// to wait for what is needed later.
+std::vector<Member> members_of(const Function& f, const MeshAtoms& mesh, const Profile& profile) {
+  std::vector<Member> members;
+  bool is_first_gather = true;
+  for (const Eqn* e : f.eqns()) {
+    const std::optional<CollectiveKind> kind = collective_kind(*e);
+    if (!kind) continue;
+    if (*kind == CollectiveKind::all_gather && std::exchange(is_first_gather, false)) continue;
+    const double bytes = static_cast<double>(std::max(e->in(0).type().bytes(), e->out().type().bytes()));
+    if (is_worth_it(*e, *kind, bytes, mesh, profile))
+      members.push_back({.eqn = e, .key = bundle_key(*e), .bytes = bytes});
+  }
+  return members;
+}
+
+/// Which of the members in a row go together.
+class Window {
  public:
-  Groups(const Function& f, const MeshAtoms& mesh, const Profile& profile) {
-    for (const Eqn* e : f.eqns())
-      if (is_small(*e, mesh, profile)) members_.push_back(e);
-    find_paths(f);
-    for (std::size_t i = 0; i < members_.size(); ++i) place(i);
+  explicit Window(std::span<Member> members) : members_(members) {}
+
+  /// Takes the function's equations up to the last member, from where the window before stopped.
+  std::size_t find_paths(const Function& f, std::size_t at) {
+    absl::flat_hash_map<Value, Bits> before;
+    for (std::size_t next = 0; next < members_.size(); ++at) {
+      const Eqn& e = *f.eqns()[at];
+      Bits all;
+      for (const Value v : e.operands)
+        if (const auto it = before.find(v); it != before.end()) all |= it->second;
+      if (members_[next].eqn == &e) {
+        members_[next].before = all;
+        all.set(next++);
+      }
+      if (all.none()) continue;
+      for (const Value v : e.outs()) before[v] = all;
+    }
+    return at;
   }
 
-  /// Of two or more.
-  std::vector<std::vector<const Eqn*>> take() {
+  /// Groups of two or more.
+  std::vector<std::vector<const Eqn*>> run() {
+    for (std::size_t i = 0; i < members_.size(); ++i) place(i);
     std::vector<std::vector<const Eqn*>> out;
-    for (const Group& g : groups_)
-      if (g.members.size() > 1)
-        for (out.emplace_back(); const std::size_t i : g.members) out.back().push_back(members_[i]);
+    for (Group& g : groups_)
+      if (g.eqns.size() > 1) out.push_back(std::move(g.eqns));
     return out;
   }
 
  private:
-  // A value is copied to lie beside the others and back, which is read and written twice.
-  static bool is_small(const Eqn& e, const MeshAtoms& mesh, const Profile& profile) {
-    if (e.op != &ops::all_reduce) return false;
-    const double bytes = static_cast<double>(e.out().type().bytes());
-    const Atoms axes = mesh.of(e.attrs<ops::AllReduce>().axes);
-    const double latency = cost_of(CollectiveKind::all_reduce, 0, mesh, axes, profile).seconds;
-    return bytes > 0 && 4 * bytes / profile.memory < latency && bytes <= kMaxBytes / 2;
-  }
-
-  void find_paths(const Function& f) {
-    const Bits none(members_.size(), false);
-    ValueTable<Bits> before(f, none);
-    std::size_t next = 0;
-    for (const Eqn* e : f.eqns()) {
-      Bits all = none;
-      for (const Value v : e->operands) join(all, before[v]);
-      if (next < members_.size() && members_[next] == e) {
-        before_.push_back(all);
-        all[next++] = true;
-      }
-      for (const Value v : e->outs()) before[v] = all;
-    }
-  }
-
-  static auto key(const Eqn& e) {
-    const ops::AllReduce& a = e.attrs<ops::AllReduce>();
-    return std::tuple(a.axes, a.kind, e.out().dtype());
-  }
-
   // Into the first group that it neither waits for nor is waited for by.
   void place(std::size_t i) {
-    const Eqn& e = *members_[i];
-    const double bytes = static_cast<double>(e.out().type().bytes());
-    Bits waits_for = before_[i];
+    const Member& m = members_[i];
+    Bits waits_for = m.before;
     for (const Group& g : groups_)
-      if (touches(waits_for, g)) join(waits_for, g.before);
-    waits_for[i] = true;
+      if ((waits_for & g.members).any()) waits_for |= g.before;
+    waits_for.set(i);
     for (Group& g : groups_) {
-      if (key(*members_[g.members[0]]) != key(e) || g.members.size() >= kMaxCount || g.bytes + bytes > kMaxBytes)
-        continue;
-      if (touches(waits_for, g) || is_awaited(g, waits_for)) continue;
-      g.members.push_back(i);
-      g.bytes += bytes;
-      join(g.before, waits_for);
+      if (g.key != m.key || g.eqns.size() >= kMaxCount || g.bytes + m.bytes > kMaxBytes) continue;
+      if ((waits_for & g.members).any() || is_awaited(g, waits_for)) continue;
+      g.members.set(i);
+      g.eqns.push_back(m.eqn);
+      g.bytes += m.bytes;
+      g.before |= waits_for;
       spread();
       return;
     }
-    groups_.push_back({.members = {i}, .bytes = bytes, .before = std::move(waits_for)});
+    groups_.push_back(
+        {.key = m.key, .members = Bits().set(i), .before = waits_for, .eqns = {m.eqn}, .bytes = m.bytes});
   }
 
-  static bool touches(const Bits& set, const Group& g) {
-    return std::any_of(g.members.begin(), g.members.end(), [&](std::size_t i) { return set[i]; });
-  }
   /// Whether something in the set waits for the group, by way of other groups.
   bool is_awaited(const Group& g, const Bits& set) const {
     return std::any_of(groups_.begin(), groups_.end(), [&](const Group& other) {
-      return &other != &g && touches(set, other) && touches(other.before, g);
+      return &other != &g && (set & other.members).any() && (other.before & g.members).any();
     });
   }
   // Who waits for one member of a group waits for all, and for what they wait for.
@@ -118,16 +130,27 @@ class Groups {
       for (Group& g : groups_) {
         const Bits was = g.before;
         for (const Group& other : groups_)
-          if (touches(g.before, other)) join(g.before, other.before);
+          if ((g.before & other.members).any()) g.before |= other.before;
         changed |= g.before != was;
       }
     }
   }
 
-  std::vector<const Eqn*> members_;
-  std::vector<Bits> before_;  // per member, by paths of the program
+  std::span<Member> members_;
   std::vector<Group> groups_;
 };
+
+std::vector<std::vector<const Eqn*>> groups_of(const Function& f, const MeshAtoms& mesh, const Profile& profile) {
+  std::vector<Member> members = members_of(f, mesh, profile);
+  std::vector<std::vector<const Eqn*>> all;
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < members.size(); i += kWindow) {
+    Window window(std::span(members).subspan(i, std::min(kWindow, members.size() - i)));
+    at = window.find_paths(f, at);
+    for (std::vector<const Eqn*>& group : window.run()) all.push_back(std::move(group));
+  }
+  return all;
+}
 
 /// Emits a function on demand, so that all operands of a group come before it.
 class Combiner {
@@ -186,16 +209,10 @@ class Combiner {
   void emit_group(const std::vector<const Eqn*>& group) {
     const Eqn& first = *group[0];
     b_.set_loc(first.loc, extend_how(first.how, fmt::format("{} combined", group.size()).c_str()));
-    Values flat;
-    for (const Eqn* e : group) flat.push_back(ops::reshape_to(made_[e->in(0)], {e->out().type().num_elements()}));
-    const Value all = b_.emit(ops::concatenate, flat, ops::Concatenate{.dim = {0}});
-    const Value sum = b_.emit(ops::all_reduce, {all}, first.attrs<ops::AllReduce>());
-    std::int64_t at = 0;
-    for (const Eqn* e : group) {
-      const std::int64_t size = e->out().type().num_elements();
-      made_[e->out()] = ops::reshape_to(ops::slice_dim(sum, 0, at, at + size), e->out().dims());
-      at += size;
-    }
+    Values operands;
+    for (const Eqn* e : group) operands.push_back(made_[e->in(0)]);
+    const Values results = emit_bundle(b_, group, operands);
+    for (std::size_t i = 0; i < group.size(); ++i) made_[group[i]->out()] = results[i];
   }
 
   const Function& f_;
@@ -208,7 +225,7 @@ class Combiner {
 FunctionRef combined(const FunctionRef& f, const MeshAtoms& mesh, const Profile& profile,
                      absl::flat_hash_map<FunctionRef, FunctionRef>& done) {
   if (const auto it = done.find(f); it != done.end()) return it->second;
-  const std::vector<std::vector<const Eqn*>> groups = Groups(*f, mesh, profile).take();
+  const std::vector<std::vector<const Eqn*>> groups = groups_of(*f, mesh, profile);
   Builder b(f->name());
   const Values params = clone_params(b, *f, Mask(f->params().size(), true));
   const auto region = [&](const FunctionRef& r) { return combined(r, mesh, profile, done); };

@@ -92,13 +92,13 @@ Value constrained(Builder& b, Value v, Mesh mesh, const Spec& spec, Type type) {
 
 FunctionRef with_wanted(const FunctionRef& f, const std::vector<std::optional<Spec>>& wanted) {
   if (std::none_of(wanted.begin(), wanted.end(), [](const auto& w) { return w.has_value(); })) return f;
-  SHEAF_CHECK(wanted.size() == f->results().size(), "a spec for each result, or none");
+  SHEAF_CHECK(wanted.size() <= f->results().size(), "more wanted than there is");
   Builder b(f->name());
   const Values params = clone_params(b, *f, Mask(f->params().size(), true));
   Values results = emit_each(b, *f, params, [](Builder& to, const Eqn& e, Values operands) {
     return emit_typed(to, e, std::move(operands), e.regions, types_of(e));
   });
-  for (std::size_t j = 0; j < results.size(); ++j)
+  for (std::size_t j = 0; j < wanted.size(); ++j)
     if (wanted[j]) results[j] = constrained(b, results[j], f->mesh(), *wanted[j], without_sharding(results[j].type()));
   return b.finish(std::move(results))->on_mesh(f->mesh());
 }

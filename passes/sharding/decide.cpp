@@ -1,14 +1,15 @@
-// Forward: each equation chooses knowing where its operands are and what earlier equations asked of them; a tie keeps
-// a sum unmade. Backward: a sum that nobody takes unmade is made before the equation again, where its operand may
-// serve others too.
+// Each equation chooses knowing where its operands are and what earlier equations asked of them, and a tie keeps a sum
+// unmade. Where that lets a sum go several ways, to be made on each, or farther than it needs to, all choose once more
+// with sums made where a cut says.
 #include "passes/sharding/decide.h"
 
 #include <algorithm>
-#include <string_view>
+#include <cmath>
 
 #include "ir/check.h"
 #include "ir/ops/attrs.h"
 #include "passes/sharding/partition_regions.h"
+#include "passes/sharding/reasons.h"
 
 namespace sheaf::passes {
 
@@ -20,8 +21,6 @@ constexpr std::size_t kMaxAvailable = 6;
 constexpr double kTie = 1 + 1e-9;
 
 bool holds(const Atoms& atoms, int a) { return std::find(atoms.begin(), atoms.end(), a) != atoms.end(); }
-
-bool is_of_transposed(const Eqn& e) { return std::string_view(e.how).find("transpose") != std::string_view::npos; }
 
 // Rounding is no linear map: a sum is made before it.
 bool rounds(const Eqn& e) {
@@ -53,16 +52,21 @@ bool is_edge(const Eqn& e) { return e.op == &ops::barrier || e.op == &ops::with_
 
 Decisions::Decisions(const Function& f, std::vector<Sharding> params, const std::vector<Sharding>& results,
                      const MeshAtoms& mesh, Chooser& chooser)
-    : mesh_(mesh), chooser_(chooser), made_(f), uses_(f), is_made_again_(f) {
+    : mesh_(mesh), chooser_(chooser), made_(f), uses_(f), is_made_again_(f), is_summed_(f) {
   for (std::size_t i = 0; i < params.size(); ++i) made_[f.params()[i]] = std::move(params[i]);
+  decide_all(f, results);
+  if (find_sums_to_make(f)) decide_all(f, results);
+}
+
+void Decisions::decide_all(const Function& f, const std::vector<Sharding>& results) {
+  uses_ = ValueTable<std::vector<Use>>(f);
   for (const Eqn* e : f.eqns()) decide(*e);
   for (std::size_t j = 0; j < results.size(); ++j)
     uses_[f.results()[j]].push_back({.user = nullptr, .operand = static_cast<int>(j), .layout = results[j]});
-  for (std::size_t i = f.eqns().size(); i-- > 0;) make_sums_early(*f.eqns()[i]);
 }
 
 void Decisions::decide(const Eqn& e) {
-  Decision d{.is_backward = is_of_transposed(e)};
+  Decision d{.is_backward = is_of_derivative(e.how)};
   if (is_edge(e)) {
     for (const Value v : e.outs()) d.out.push_back(wanted_layout(v, mesh_));
     d.in = d.out;
@@ -73,9 +77,11 @@ void Decisions::decide(const Eqn& e) {
     d = by_factors(e);
   } else if (e.regions.empty()) {
     for (const Value v : e.outs()) d.out.push_back(Sharding::replicated(v.rank()));
+  } else if (const auto before = decisions_.find(&e); before != decisions_.end()) {
+    d = before->second;  // of types alone, which have not changed
   } else {
     d = decide_region(e, mesh_, chooser_);
-    d.is_backward = is_of_transposed(e);
+    d.is_backward = is_of_derivative(e.how);
   }
   record(e, std::move(d));
 }
@@ -100,15 +106,21 @@ std::vector<Sharding> Decisions::available(Value v, bool is_backward) const {
 
 Question Decisions::question(const Eqn& e, const Factors& f, bool is_backward) const {
   Question q{.eqn = e, .factors = f, .have = {}, .want = {}};
-  for (const Value v : e.operands) q.have.push_back(available(v, is_backward));
-  for (const Value v : e.outs()) q.want.push_back(wanted_layout(v, mesh_));
+  for (const Value v : e.operands) {
+    q.have.push_back(available(v, is_backward));
+    q.is_weight.push_back(chooser_.weights().is_weight(v));
+  }
+  for (const Value v : e.outs()) {
+    q.want.push_back(wanted_layout(v, mesh_));
+    q.is_gradient.push_back(chooser_.weights().is_gradient(v));
+  }
   return q;
 }
 
 Decision Decisions::by_factors(const Eqn& e) const {
   const absl::StatusOr<Factors> f = e.op->factors(e);
   SHEAF_CHECK(f.ok(), std::string(f.status().message()));
-  Decision d{.is_backward = is_of_transposed(e)};
+  Decision d{.is_backward = is_of_derivative(e.how)};
   const Question q = question(e, *f, d.is_backward);
   d.choice = chooser_.choose(q);
   keep_sums(q, d.choice);
@@ -124,7 +136,8 @@ void Decisions::keep_sums(Question q, Choice& best) const {
   const int n = q.eqn.num_in();
   const auto sum_in = [&](int k) -> Atoms {
     const Sharding& s = made_[q.eqn.in(k)];
-    return is_linear_in(linear, k) && s.kind == ReduceKind::sum ? s.unreduced : Atoms{};
+    const bool may_wait = is_linear_in(linear, k) && s.kind == ReduceKind::sum && !is_summed_[q.eqn.in(k)];
+    return may_wait ? s.unreduced : Atoms{};
   };
   const auto consider = [&](Atoms partial, std::vector<bool> which) {
     if (partial.empty()) return;
@@ -166,24 +179,77 @@ void Decisions::record(const Eqn& e, Decision d) {
   decisions_.insert_or_assign(&e, std::move(d));
 }
 
-void Decisions::make_sums_early(const Eqn& e) {
-  const Decision& now = of(e);
-  if (now.choice.partial.empty()) return;
-  for (const Value v : e.outs())
-    for (const Use& use : uses_[v])
-      for (const int a : now.choice.partial)
-        if (holds(use.layout.unreduced, a)) return;
-  for (const Value v : e.operands) std::erase_if(uses_[v], [&](const Use& use) { return use.user == &e; });
-  const Factors f = *e.op->factors(e);
-  Question q = question(e, f, now.is_backward);
-  const Choice early = chooser_.choose(q);
-  q.partial = now.choice.partial;
-  q.is_partial = now.choice.is_partial;
-  const Choice late = chooser_.choose(q);
-  Decision d{.choice = early.cost <= late.cost * kTie ? early : now.choice, .is_backward = now.is_backward};
-  for (int k = 0; k < e.num_in(); ++k) d.in.push_back(operand_layout(f, d.choice, k));
-  for (int j = 0; j < e.num_out(); ++j) d.out.push_back(result_layout(f, d.choice, j));
-  record(e, std::move(d));
+Settlement Decisions::settlement(Value v) const {
+  std::vector<const Sharding*> asked;
+  for (const Use& use : uses_[v])
+    if (use.layout.unreduced.empty() &&
+        std::none_of(asked.begin(), asked.end(), [&](const Sharding* s) { return *s == use.layout; }))
+      asked.push_back(&use.layout);
+  const auto cost = [&](const Sharding& from, const Sharding& to) {
+    return from == to ? 0 : chooser_.price(v.type(), from, to);
+  };
+  Settlement best;
+  for (const Sharding* to : asked) best.seconds += cost(made_[v], *to);
+  if (asked.size() < 2) return best;
+  for (const Sharding* first : asked) {
+    double all = cost(made_[v], *first);
+    for (const Sharding* to : asked) all += cost(*first, *to);
+    if (all < best.seconds) best = {.first = first, .seconds = all};
+  }
+  return best;
+}
+
+namespace {
+
+bool is_sum(const Sharding& s) { return !s.unreduced.empty() && s.kind == ReduceKind::sum; }
+
+bool contains(const Atoms& all, const Atoms& some) {
+  return std::all_of(some.begin(), some.end(), [&](int a) { return holds(all, a); });
+}
+
+}  // namespace
+
+// What flows from one value to the next are the terms that wait to be added up.
+std::vector<UnmadeSum> Decisions::unmade_sums(const Function& f, const Values& sums) const {
+  ValueTable<int> number(f, -1);
+  for (std::size_t i = 0; i < sums.size(); ++i) number[sums[i]] = static_cast<int>(i);
+  std::vector<UnmadeSum> all(sums.size());
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    const Value v = sums[i];
+    UnmadeSum& sum = all[i];
+    sum.begins = !v.eqn() || !contains(of(*v.eqn()).choice.partial, made_[v].unreduced);
+    bool is_asked = false;
+    for (const Use& use : uses_[v]) {
+      is_asked = is_asked || use.layout.unreduced.empty();
+      if (!contains(use.layout.unreduced, made_[v].unreduced)) sum.is_taken_whole = true;
+      else if (use.user)
+        for (const Value out : use.user->outs())
+          if (number[out] >= 0) sum.flows_to.push_back(number[out]);
+    }
+    Sharding wanted = wanted_layout(v, mesh_);
+    wanted.unreduced.clear();
+    const double seconds = is_asked ? settlement(v).seconds : chooser_.price(v.type(), made_[v], wanted);
+    sum.cost = std::llround(seconds * 1e12);
+  }
+  return all;
+}
+
+// Whether somebody who takes a sum unmade now is to take it made.
+bool Decisions::find_sums_to_make(const Function& f) {
+  Values sums;
+  for (const Value p : f.params())
+    if (is_sum(made_[p])) sums.push_back(p);
+  for (const Eqn* e : f.eqns())
+    for (const Value v : e->outs())
+      if (is_sum(made_[v])) sums.push_back(v);
+  const std::vector<bool> cut = cheapest_cut(unmade_sums(f, sums));
+  bool changes = false;
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    if (!cut[i]) continue;
+    is_summed_[sums[i]] = true;
+    for (const Use& use : uses_[sums[i]]) changes = changes || (use.user && !use.layout.unreduced.empty());
+  }
+  return changes;
 }
 
 }  // namespace sheaf::passes

@@ -9,11 +9,13 @@
 #include <utility>
 
 #include "ir/check.h"
+#include "ir/log.h"
 #include "ir/ops/attrs.h"
 #include "passes/sharding/decide.h"
 #include "passes/sharding/host_calls.h"
 #include "passes/sharding/local.h"
 #include "passes/sharding/partition_regions.h"
+#include "passes/sharding/reasons.h"
 #include "passes/sharding/report.h"
 #include "passes/sharding/reshard.h"
 
@@ -74,8 +76,11 @@ class Pieces {
     Values operands;
     for (int k = 0; k < e.num_in(); ++k) operands.push_back(get(e.in(k), d.in[k], &e, k));
     b_.set_loc(e.loc, e.how);
+    if (d.choice.is_greedy)
+      log(LogTopic::passes, "{}: {} is split as its largest operands are: {}", to_string(e.loc), e.op->name,
+          kNotSearched);
     if (!e.regions.empty()) return emit_region(localizer_, b_, e, d, std::move(operands));
-    if (e.op == &ops::with_sharding || e.op == &ops::pvary) return operands;
+    if (is_edge(e) && e.op != &ops::barrier) return operands;
     if (e.op == &ops::axis_index)
       return {b_.emit(ops::axis_index, {}, ops::AxisIndex{.axes = e.attrs<ops::AxisIndex>().axes})};
     if (e.op == &ops::callback) return emit_callback(b_, e, mesh_, localizer_.apart(), std::move(operands));
@@ -99,29 +104,11 @@ class Pieces {
   void settle(Value v, bool is_backward) {
     const Sharding& made = decisions_.made(v);
     if (made.unreduced.empty()) return;
-    Layouts asked;
-    for (const Use& use : decisions_.uses(v))
-      if (use.layout.unreduced.empty() && std::find(asked.begin(), asked.end(), use.layout) == asked.end())
-        asked.push_back(use.layout);
-    if (asked.size() < 2) return;
-    const auto cost = [&](const Sharding& from, const Sharding& to) {
-      return from == to ? 0 : prices_.reshard(v.type(), from, to);
-    };
-    double best = 0;
-    for (const Sharding& to : asked) best += cost(made, to);
-    const Sharding* base = nullptr;
-    for (const Sharding& first : asked) {
-      double all = cost(made, first);
-      for (const Sharding& to : asked) all += cost(first, to);
-      if (all < best) {
-        best = all;
-        base = &first;
-      }
-    }
-    if (!base) return;
+    const Sharding* first = decisions_.settlement(v).first;
+    if (!first) return;
     const Form from = forms_[v][0];
-    explain(v, made, *base, nullptr, 0);
-    forms_[v].push_back({*base, reshard(from.local, v.type(), made, *base), is_backward});
+    explain(v, made, *first, nullptr, 0);
+    forms_[v].push_back({*first, reshard(from.local, v.type(), made, *first), is_backward});
   }
 
   // What was gathered for the forward pass is not kept for the backward pass.
@@ -158,14 +145,36 @@ class Pieces {
     if (!e) e = v.eqn();
     std::string reason;
     if (!summed.empty())
-      reason = fmt::format("partition: {} reduces a dim split on {}", v.eqn() ? v.eqn()->op->name : "a parameter",
+      reason = fmt::format("{}{} reduces a dim split on {}", kReason, v.eqn() ? v.eqn()->op->name : "a parameter",
                            fmt::join(mesh_.names(summed), ", "));
     else if (user)
-      reason = fmt::format("partition: operand {} of {} wanted as {}, is {}", k, user->op->name, to_string(to, mesh_),
-                           to_string(from, mesh_));
+      reason = fmt::format("{}operand {} of {} wanted as {}, is {}{}", kReason, k, user->op->name,
+                           to_string(to, mesh_), to_string(from, mesh_), indivisible(*user, k, from, to));
     else
-      reason = fmt::format("partition: result {} wanted as {}, is {}", k, to_string(to, mesh_), to_string(from, mesh_));
+      reason =
+          fmt::format("{}result {} wanted as {}, is {}", kReason, k, to_string(to, mesh_), to_string(from, mesh_));
+    if (e && decisions_.of(*e).choice.is_greedy) reason += fmt::format(", {}", kNotSearched);
     b_.set_loc(e ? e->loc : Loc{}, extend_how(user ? user->how : "", reason.c_str()));
+  }
+
+  // Of a dim that is gathered although the equation could take it in parts: which of its sizes those do not divide.
+  std::string indivisible(const Eqn& user, int k, const Sharding& from, const Sharding& to) const {
+    if (!user.op->factors) return "";
+    const Factors f = *user.op->factors(user);
+    for (std::size_t d = 0; d < to.dims.size(); ++d) {
+      const std::int64_t ways = mesh_.size(from.dims[d]);
+      if (ways == 1 || !to.dims[d].empty() || f.in[k][d].size() != 1) continue;
+      std::vector<int> alike = f.in[k][d];
+      for (std::size_t i = 0; i < alike.size(); ++i)
+        for (const auto& [x, y] : f.neighbours) {
+          const int other = x == alike[i] ? y : y == alike[i] ? x : alike[i];
+          if (std::find(alike.begin(), alike.end(), other) == alike.end()) alike.push_back(other);
+        }
+      for (const int i : alike)
+        if (f.factors[i].size % ways != 0)
+          return fmt::format(": its {} does not divide by {}", f.factors[i].size, ways);
+    }
+    return "";
   }
 
   Value reshard(Value local, Type whole, const Sharding& from, const Sharding& to) {
@@ -191,13 +200,13 @@ double seconds_of(const Function& local, const Profile& profile) {
 // All functions of one program: they share prices and answers.
 class Program final : public Localizer {
  public:
-  Program(Mesh mesh, const Profile& profile)
-      : mesh_(mesh),
+  Program(const Function& f, const Profile& profile)
+      : mesh_(f.mesh()),
         planner_(mesh_, profile),
         prices_{.reshard = [this](Type t, const Sharding& from, const Sharding& to) { return price(t, from, to); },
                 .compute = [&profile](const Work& w, DType dtype) { return seconds_of(w, dtype, profile); },
                 .communicate = [&profile](const Function& local) { return seconds_of(local, profile); }},
-        chooser_(mesh_, prices_) {}
+        chooser_(mesh_, prices_, Weights(f)) {}
 
   const MeshAtoms& mesh() const override { return mesh_; }
   PartitionWork work() const { return {.equations = equations_, .assignments = chooser_.assignments()}; }
@@ -247,7 +256,7 @@ class Program final : public Localizer {
 
 FunctionRef partition(const FunctionRef& f, const PartitionOptions& options) {
   SHEAF_CHECK(f->mesh(), "a function without a mesh");
-  Program program(f->mesh(), options.profile ? *options.profile : chosen_profile());
+  Program program(*f, options.profile ? *options.profile : chosen_profile());
   Layouts params, results;
   for (const Value p : f->params()) params.push_back(sharding_of(p.type(), program.mesh()));
   for (const Value r : f->results()) results.push_back(wanted_layout(r, program.mesh()));

@@ -43,6 +43,8 @@ class Schedule {
       for (level_ = first; level_ < kLevels; ++level_) settle(level_ == first);
       restore(hidden);
     }
+    level_ = kLevels - 1;
+    lend();
     return visits_;
   }
 
@@ -78,6 +80,9 @@ class Schedule {
   void settle(bool is_first) {
     for (std::size_t r = 0; r < flow_.rules.size(); ++r)
       if (is_first || does_more(flow_.rules[r])) push(static_cast<int>(r));
+    drain();
+  }
+  void drain() {
     while (!cheap_.empty() || !others_.empty()) {
       std::queue<int>& next = cheap_.empty() ? others_ : cheap_;
       const int r = next.front();
@@ -142,6 +147,49 @@ class Schedule {
     if (t.manual) return true;
     const std::vector<PlacedDim>& dims = flow_.sites[t.site].placement.dims;
     return std::any_of(dims.begin(), dims.end(), [](const PlacedDim& d) { return !d.atoms.empty(); });
+  }
+
+  // What is cut out of a dim that is split is whole in the end if it does not divide as the dim does. If another dim of
+  // it does, it is split there instead: then the dim is exchanged for that one, and not gathered.
+  void lend() {
+    for (std::size_t r = 0; r < flow_.rules.size(); ++r) {
+      const Rule& rule = flow_.rules[r];
+      for (std::size_t j = rule.operands(); j < rule.tensors.size(); ++j)
+        if (!is_split(rule.tensors[j]) && lend(static_cast<int>(r), rule.tensors[j].site, rule.dims(j))) drain();
+    }
+  }
+  bool lend(int r, int to, const TensorFactors& dims) {
+    const Rule& rule = flow_.rules[r];
+    for (int k = 0; k < rule.operands(); ++k) {
+      if (rule.tensors[k].manual) continue;
+      const Placement& from = flow_.sites[rule.tensors[k].site].placement;
+      for (std::size_t d = 0; d < from.dims.size(); ++d) {
+        if (from.dims[d].atoms.empty() || rule.dims(k)[d].size() != 1) continue;
+        const FactorClass cls = rule.factors.factors[rule.dims(k)[d][0]].cls;
+        if (cls != FactorClass::M && cls != FactorClass::N) continue;
+        if (borrow(r, rule.tensors[k].site, from.dims[d].atoms, rule.dims(k), to, dims)) return true;
+      }
+    }
+    return false;
+  }
+  // The first dim of the result that an operand has too.
+  bool borrow(int r, int from, const Atoms& atoms, const TensorFactors& of, int to, const TensorFactors& dims) {
+    Site& site = flow_.sites[to];
+    const std::vector<PlacedDim>& have = flow_.sites[from].placement.dims;
+    for (const int a : atoms)
+      if (std::count(site.placement.taken.begin(), site.placement.taken.end(), a) > 0) return false;
+    for (std::size_t d = 0; d < dims.size(); ++d) {
+      const auto same = std::find(of.begin(), of.end(), dims[d]);
+      if (dims[d].size() != 1 || same == of.end() || !have[same - of.begin()].atoms.empty()) continue;
+      const Factor& factor = flow_.rules[r].factors.factors[dims[d][0]];
+      if (factor.cls != FactorClass::P || factor.size % atoms_.size(atoms) != 0) continue;
+      if (!site.placement.dims[d].open) continue;
+      site.placement.dims[d].atoms = atoms;
+      site.reasons[d] = {r, from};
+      for (const int other : site.rules) push(other);
+      return true;
+    }
+    return false;
   }
 
   // A value of a shard_map's body as it is outside.
@@ -295,7 +343,7 @@ std::vector<std::string> reasons(const Flow& flow, const MeshAtoms& atoms) {
 Propagated propagate(const FunctionRef& f, const PropagateOptions& options) {
   if (!f->mesh()) return {.function = f};
   const MeshAtoms atoms(f->mesh());
-  Flow flow = flow_of(with_chains_read_at_end(with_wanted(f, options.results)), atoms);
+  Flow flow = flow_of(with_chains_read_at_end(f), atoms);
   Propagated done;
   done.visits = Schedule(flow, atoms, options).run();
   done.function = Remaker(flow, atoms).run(*flow.scope, true)->on_mesh(f->mesh());

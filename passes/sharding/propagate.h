@@ -3,7 +3,6 @@
 // what was given stays, no axis is twice in a value, and every split that was added divides its dim.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,7 +12,6 @@
 namespace sheaf::passes {
 
 struct PropagateOptions {
-  std::vector<std::optional<ir::Spec>> results = {};  // wanted; nullopt, or none at all: as it comes
   Strategy strategy = Strategy::aggressive;
   bool by_op = true;  // elementwise ops and reshapes first, then what ops pass through, reductions and broadcasts last
   bool explains = false;
@@ -26,7 +24,7 @@ struct Propagated {
 };
 
 /// f, which is on a mesh and whose parameters' types say where they lie, with types that say it of all values, in
-/// regions too. A result that must lie otherwise than its value goes through a with_sharding. f itself where it has no
+/// regions too. A result on a part of an axis goes through a with_sharding onto whole ones. f itself where it has no
 /// mesh.
 Propagated propagate(const ir::FunctionRef& f, const PropagateOptions& options);
 ir::FunctionRef propagate(const ir::FunctionRef& f);

@@ -11,6 +11,7 @@
 #include "ir/op.h"
 #include "ir/ops/attrs.h"
 #include "passes/flights.h"
+#include "passes/sharding/reasons.h"
 #include "passes/sharding/reshard.h"
 
 namespace sheaf::passes {
@@ -19,8 +20,6 @@ namespace {
 using ir::Eqn;
 using ir::lowering::Collective;
 namespace ops = ir::ops;
-
-constexpr std::string_view kImplicit = "partition: ";
 
 /// How often the regions of e run each time that e does; -1: nothing says.
 std::int64_t trips(const Eqn& e) {
@@ -55,8 +54,7 @@ class Walk {
     const double payload = payload_of(e);
     const CommCost cost = cost_of(what.kind, payload, atoms_, axes, profile_);
     const std::string_view how(e.how);
-    const std::size_t reason = how.rfind(kImplicit);
-    const bool is_implicit = reason != std::string_view::npos;
+    const std::string_view reason = reason_of(how);
     entries_.push_back({
         .id = static_cast<int>(entries_.size()),
         .kind = what.kind,
@@ -68,11 +66,12 @@ class Walk {
         .wire_bytes = cost.bytes,
         .seconds = cost.seconds,
         .times = times,
-        .is_implicit = is_implicit,
-        .is_backward = how.find("transpose") != std::string_view::npos,
-        .gathers_all = how.find(kGathersAll) != std::string_view::npos,
+        .is_implicit = !reason.empty(),
+        .is_backward = is_of_derivative(how),
+        .gathers_all = reason.find(kGathersAll) != std::string_view::npos,
+        .is_greedy = reason.find(kNotSearched) != std::string_view::npos,
         .loc = e.loc,
-        .reason = is_implicit ? std::string(how.substr(reason + kImplicit.size())) : "",
+        .reason = std::string(reason),
     });
   }
 

@@ -29,6 +29,7 @@ struct CollectiveEntry {
   bool is_implicit = false;     // made by the compiler, and not by the user
   bool is_backward = false;     // of a derivative
   bool gathers_all = false;     // makes what is split whole, for it to be split in another way
+  bool is_greedy = false;       // made without trying all ways, which are too many
   Loc loc = {};                 // of the user's equation that needs it
   std::string reason = {};      // "dot reduces a dim split on model"; empty for the user's own
 };

@@ -71,11 +71,8 @@ class ReshardPlanner {
 ReshardPlan plan_reshard(const Shape& dims, DType dtype, const ir::MeshAtoms& atoms, const ir::Sharding& from,
                          const ir::Sharding& to, const Profile& profile);
 
-/// Ends `how` of the gathers of a plan that gathers all, of which there is a warning too.
-inline constexpr std::string_view kGathersAll = "gathered whole to be split again";
-
 /// The plan's equations on what one device holds. Gathers emitted where the builder's `how` tells of transposition are
-/// those of the backward pass.
+/// those of the backward pass (passes/sharding/reasons.h).
 ir::Value emit_reshard(ir::Builder& b, ir::Value local, const ReshardPlan& plan, const ir::MeshAtoms& atoms);
 
 }  // namespace sheaf::passes

@@ -6,6 +6,7 @@
 
 #include "ir/log.h"
 #include "ir/ops/rules.h"
+#include "passes/sharding/reasons.h"
 #include "passes/sharding/reshard.h"
 
 namespace sheaf::passes {
@@ -68,7 +69,7 @@ Atoms idle(const Sharding& s, const Atoms& axes, const ir::MeshAtoms& mesh) {
 class Emitter {
  public:
   Emitter(ir::Builder& b, const ir::MeshAtoms& mesh)
-      : b_(b), mesh_(mesh), is_backward_(std::string_view(b.how()).find("transpose") != std::string_view::npos) {}
+      : b_(b), mesh_(mesh), is_backward_(is_of_derivative(b.how())) {}
 
   Value move(Value x, const Sharding& before, const ReshardMove& m) {
     const ir::Axes axes = mesh_.names(m.axes);
@@ -170,10 +171,19 @@ class Emitter {
 
 Value emit_reshard(ir::Builder& b, Value local, const ReshardPlan& plan, const ir::MeshAtoms& atoms) {
   const char* const how = b.how();
+  const auto add_to_reason = [&](std::string_view what) {
+    b.set_loc(b.loc(), ir::extend_how(b.how(), std::string(what).c_str()));
+  };
   if (plan.gathers_all) {
     ir::warn(fmt::format("{}: {} {} is {}, as {}", to_string(b.loc()), to_string(local.type()),
                          to_string(plan.from, atoms), kGathersAll, to_string(plan.moves.back().result, atoms)));
-    b.set_loc(b.loc(), ir::extend_how(how, std::string(kGathersAll).c_str()));
+    add_to_reason(kGathersAll);
+  }
+  if (plan.is_greedy) {
+    ir::log(ir::LogTopic::passes, "{}: {} {} is moved step by step to {}: {}", to_string(b.loc()),
+            to_string(local.type()), to_string(plan.from, atoms), to_string(plan.moves.back().result, atoms),
+            kNotSearched);
+    add_to_reason(kNotSearched);
   }
   Emitter emitter(b, atoms);
   const Sharding* before = &plan.from;

@@ -4,6 +4,7 @@
 #include "ir/builder.h"
 #include "passes/emit.h"
 #include "passes/sharding/collectives.h"
+#include "passes/sharding/constraints.h"
 #include "passes/sharding/propagate.h"
 #include "passes/sharding/report.h"
 #include "passes/transforms.h"
@@ -77,7 +78,7 @@ Partitioned partitioned(const FunctionRef& traced, const Layout& layout) {
   std::vector<std::optional<Spec>> wanted(f->results().size());
   for (const auto& [j, spec] : layout.results) wanted.at(j < 0 ? wanted.size() + j : j) = *parse_spec(spec);
   Partitioned p;
-  passes::Propagated done = passes::propagate(f, {.results = wanted});
+  passes::Propagated done = passes::propagate(passes::with_wanted(f, wanted), {});
   p.whole = done.function;
   p.visits = done.visits;
   p.local = passes::partition(p.whole, {.profile = &profile(), .work = &p.work});

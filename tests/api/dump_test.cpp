@@ -33,6 +33,22 @@ std::string read(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+// The programs in the folder, each of which parses and prints as it was written; all of their text.
+std::pair<int, std::string> programs_read_back(const fs::path& folder) {
+  int programs = 0;
+  std::string all;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    if (entry.path().extension() != ".sheaf") continue;
+    ++programs;
+    const std::string text = read(entry.path());
+    const auto module = ir::parse(text);
+    REQUIRE_MESSAGE(module.ok(), entry.path().string(), ": ", module.status().ToString());
+    CHECK(ir::print(*module, {.locs = true, .names = true}) == text);
+    all += text;
+  }
+  return {programs, all};
+}
+
 }  // namespace
 
 TEST_CASE("dumps hold every pass with the user's lines, the kernels and the timings, and parse again") {
@@ -52,25 +68,40 @@ TEST_CASE("dumps hold every pass with the user's lines, the kernels and the timi
   CHECK(!fs::exists(folder / "kernel-77-old.s"));
   CHECK(fs::exists(folder / "mine.txt"));  // the user's
   CHECK(fs::exists(folder / "kept"));
-  int programs = 0, kernels = 0, of_gpu = 0;
+  int kernels = 0, of_gpu = 0;
   for (const auto& entry : fs::directory_iterator(folder)) {
-    const fs::path& path = entry.path();
-    kernels += path.extension() == ".kir";
-    of_gpu += path.extension() == ".cu";
-    if (path.extension() != ".sheaf") continue;
-    ++programs;
-    const std::string text = read(path);
-    CHECK(text.find("dump_test.cpp:") != std::string::npos);
-    const auto module = ir::parse(text);
-    REQUIRE_MESSAGE(module.ok(), path.string(), ": ", module.status().ToString());
-    CHECK(ir::print(*module, {.locs = true, .names = true}) == text);
+    kernels += entry.path().extension() == ".kir";
+    of_gpu += entry.path().extension() == ".cu";
   }
+  const auto [programs, text] = programs_read_back(folder);
+  CHECK(text.find("dump_test.cpp:") != std::string::npos);
   CHECK(programs >= 8);
   CHECK(kernels >= 1);
   CHECK(of_gpu >= 1);
   CHECK(fs::exists(folder / "timings.txt"));
   CHECK(fs::exists(folder / "memory.txt"));
   CHECK(fs::exists(folder / "steps.txt"));
+}
+
+TEST_CASE("dumps of a program on a mesh parse again, reasons of collectives and all") {
+  ensure_devices(4);
+  const fs::path root = fs::path(SHEAF_BINARY_DIR) / "dump_test";
+  fs::remove_all(root);
+  {
+    const Dumping on(root);
+    const Mesh mesh({{"data", 2}, {"model", 2}});
+    const Array x = device_put(ones({8, 4}), mesh, P("data")), w = device_put(ones({4, 6}), mesh, P(none, "model"));
+    auto f = jit(
+        [mesh](Array a, Array b) {
+          return grad([&](Array v) { return sum(tanh(with_sharding(dot(a, v), mesh, P("model")))); })(b);
+        },
+        {.name = "spread", .args = {"x", "w"}});
+    CHECK(f(x, w).shape() == Shape{4, 6});
+  }
+  const auto [programs, text] = programs_read_back(root / "spread");
+  CHECK(programs >= 8);
+  CHECK(text.find(", \"partition: dot reduces a dim split on data") != std::string::npos);
+  CHECK(text.find("wanted as [") != std::string::npos);
 }
 
 TEST_CASE("steps.txt has a line for each kind of step that the host runs") {

@@ -68,6 +68,36 @@ TEST_CASE("a file name of any characters can be read back") {
   CHECK(print(*module, {.locs = true}) == text);
 }
 
+TEST_CASE("layouts that the mesh of a function does not have are refused") {
+  const auto error = [](const std::string& type) {
+    const auto module = parse("mesh @m = [a=4, b=2]\nfunc @f(%x: " + type + ") -> " + type +
+                              " on @m {\n  return %x\n}\n");
+    const std::string text(module.status().message());
+    return text.substr(0, text.find('\n'));
+  };
+  CHECK(error("f32[8@c]") == "2:41: f32[8@c]: the mesh [a=4, b=2] has no axis \"c\"");
+  CHECK(error("f32[8@a, 4@a]").ends_with("f32[8@a, 4@a] is split over axis \"a\" twice"));
+  CHECK(error("f32[8@a, 4@a:(2)2]").ends_with("f32[8@a, 4@a:(2)2] is split over axis \"a:(2)2\" twice"));
+  CHECK(error("f32[8@a:(3)2]").ends_with("the mesh [a=4, b=2] has no axis \"a:(3)2\""));
+  CHECK(error("f32[8@a:(1)2]{sum@a:(2)2}").empty());
+}
+
+TEST_CASE("reasons of any text behind the transforms can be read back") {
+  Builder b("f");
+  const Value x = b.param(Type(f32, {2}), "x");
+  b.set_loc({"a.cpp", 7}, "jvp, transpose, partition: operand 1 of \"mul\" wanted as [x, _], is [_, x], 2 combined");
+  const Value y = b.emit(ops::exp, {x});
+  b.set_loc({"a.cpp", 8}, "partition: (a) reduces, loc(b.cpp:9)");
+  const std::string text = print(b.finish({b.emit(ops::exp, {y})}), {.locs = true});
+  CHECK(text.find("loc(a.cpp:7, jvp, transpose, \"partition: operand 1 of \\\"mul\\\" wanted as [x, _], is [_, x], 2 "
+                  "combined\")\n") != std::string::npos);
+  const auto module = parse(text);
+  REQUIRE_MESSAGE(module.ok(), std::string(module.status().message()));
+  CHECK(print(*module, {.locs = true}) == text);
+  CHECK(std::string(module->functions[0]->eqns()[0]->how) ==
+        "jvp, transpose, partition: operand 1 of \"mul\" wanted as [x, _], is [_, x], 2 combined");
+}
+
 TEST_CASE("unknown names are named") {
   CHECK(body_error("  %0: f32[2] = explode %x") ==
         "2:16: no op named 'explode'\n  %0: f32[2] = explode %x\n               ^");

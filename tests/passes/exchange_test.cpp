@@ -67,6 +67,41 @@ func @adjoint(%ct: f32[8@a]) -> f32[8] on @m {
 )") == "ppermute a 4, ppermute a 4");
 }
 
+TEST_CASE("what is cut to a size that does not divide is split along another dim, which is exchanged for it") {
+  CHECK(collectives_of(R"(
+func @cut(%x: f32[8@a, 4]) -> f32[7, 4] on @m {
+  %y: f32[7, 4] = slice %x {start=[1, 0], limit=[8, 4], stride=[1, 1]}
+  return %y
+}
+)") == "all_to_all a 32");
+  CHECK(collectives_of(R"(
+func @squares(%x: f32[8@a, 4]) -> f32[] on @m {
+  %next: f32[7, 4] = slice %x {start=[1, 0], limit=[8, 4], stride=[1, 1]}
+  %this: f32[7, 4] = slice %x {start=[0, 0], limit=[7, 4], stride=[1, 1]}
+  %d: f32[7, 4] = sub %next, %this
+  %e: f32[7, 4] = mul %d, %d
+  %y: f32[] = reduce %e {dims=[0, 1]}
+  return %y
+}
+)") == "all_reduce a 4, all_to_all a 32");
+}
+
+TEST_CASE("where no other dim divides either, what is cut is gathered, and the reason says which size is to blame") {
+  const FunctionRef f = parse_function(R"(
+mesh @m = [a=4]
+func @cut(%x: f32[8@a, 3]) -> f32[7, 3] on @m {
+  %y: f32[7, 3] = slice %x {start=[1, 0], limit=[8, 3], stride=[1, 1]}
+  return %y
+}
+)");
+  const FunctionRef local = check_partitioned(passes::propagate(f), numbers(*f), 0);
+  REQUIRE(collectives(*local) == std::vector<std::string>{"all_gather a 96"});
+  for (const Eqn* e : local->eqns())
+    if (is_collective(*e))
+      CHECK(std::string(e->how) ==
+            "partition: operand 0 of slice wanted as [_, _], is [a, _]: its 7 does not divide by 4");
+}
+
 TEST_CASE("a pooling window over parts takes the rows it lacks") {
   CHECK(collectives_of(R"(
 func @pool(%x: f32[16@a, 3]) -> f32[16, 3] on @m {

@@ -4,6 +4,7 @@
 
 #include "ir/complex.h"
 #include "ir/sample.h"
+#include "passes/sharding/constraints.h"
 #include "passes/sharding/propagate.h"
 #include "tests/passes/partitioned.h"
 #include "tests/passes/programs.h"
@@ -74,11 +75,10 @@ void check_on_parts(const FunctionRef& f, const Literals& in, int draws, Random&
   const Literals want = eval(*f, in);
   for (int i = 0; i < draws; ++i) {
     const MeshAtoms mesh(draw_mesh(r));
-    passes::PropagateOptions options;
+    std::vector<std::optional<Spec>> wanted;
     for (const Value v : f->results())
-      options.results.push_back(below(r, 2) ? std::optional(spec_of(draw_layout(r, v.dims(), mesh), mesh))
-                                            : std::nullopt);
-    const FunctionRef whole = passes::propagate(laid_out(f, r, mesh), options).function;
+      wanted.push_back(below(r, 2) ? std::optional(spec_of(draw_layout(r, v.dims(), mesh), mesh)) : std::nullopt);
+    const FunctionRef whole = passes::propagate(passes::with_wanted(laid_out(f, r, mesh), wanted));
     const FunctionRef local = passes::partition(whole, {.profile = passes::built_in_profile("flat")});
     INFO(to_string(mesh.mesh()), "\n", print(whole), print(local));
     const absl::Status s = verify(*local);

@@ -68,12 +68,14 @@ inline std::string left_over(const ir::Function& f) {
   return "";
 }
 
-/// Whole arguments for f: a fixed irregular sequence in (-1, 1), another for each parameter.
+/// Whole arguments for f: a fixed irregular sequence, another for each parameter: in (-1, 1), integers from 0 to 7.
 inline ir::Literals numbers(const ir::Function& f) {
   ir::Literals in;
   for (const ir::Value p : f.params()) {
     ir::Literal x{ir::without_sharding(p.type())};
-    for (std::int64_t i = 0; i < x.size(); ++i) x.set(i, std::sin(1.7 * static_cast<double>(i) + 0.3 * p.index()));
+    for (std::int64_t i = 0; i < x.size(); ++i)
+      if (is_float(x.dtype())) x.set(i, std::sin(1.7 * static_cast<double>(i) + 0.3 * p.index()));
+      else x.set_int(i, is_bool(x.dtype()) ? i % 2 : (7 * i + 3 + p.index()) % 8);
     in.push_back(std::move(x));
   }
   return in;

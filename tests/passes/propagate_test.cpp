@@ -13,6 +13,7 @@
 #include "ir/text.h"
 #include "ir/verify.h"
 #include "passes/emit.h"
+#include "passes/sharding/constraints.h"
 #include "passes/transforms.h"
 
 using namespace sheaf;
@@ -55,8 +56,9 @@ std::string layouts(const Function& f) {
 }
 
 std::string propagated(const std::string& mesh, const std::string& function,
-                       const passes::PropagateOptions& options = {}) {
-  const FunctionRef f = propagate(on_mesh(mesh, function), options).function;
+                       const passes::PropagateOptions& options = {},
+                       const std::vector<std::optional<Spec>>& wanted = {}) {
+  const FunctionRef f = propagate(passes::with_wanted(on_mesh(mesh, function), wanted), options).function;
   CHECK(verify(*f).ok());
   return layouts(*f);
 }
@@ -76,15 +78,17 @@ TEST_CASE("P1: elementwise and dot pass axes on, forward and backward") {
         "with_sharding [a][b]; sin [a][b]; add [a][b]; sin [b][ ]; dot [a][ ]");
 }
 
-TEST_CASE("P3, P5: basic propagation takes no side, and atoms in use elsewhere are not given") {
-  const std::string body = R"((%x0: f32[8], %y0: f32[8]) -> f32[8] on @m {
-    %x: f32[8] = %x0 <a+b?>
-    %y: f32[8] = %y0 <b+a?>
-    %z: f32[8] = add %x, %y
-    return %z
-  })";
-  CHECK(propagated("a=2, b=2", body, {.strategy = Strategy::basic}) ==
-        "with_sharding [a,b]; with_sharding [b,a]; add [ ]");
+TEST_CASE("P3: basic propagation takes no side") {
+  CHECK(propagated("a=2, b=2", R"((%x0: f32[8], %y0: f32[8]) -> f32[8] on @m {
+          %x: f32[8] = %x0 <a+b?>
+          %y: f32[8] = %y0 <b+a?>
+          %z: f32[8] = add %x, %y
+          return %z
+        })",
+                   {.strategy = Strategy::basic}) == "with_sharding [a,b]; with_sharding [b,a]; add [ ]");
+}
+
+TEST_CASE("P5: atoms in use elsewhere are not given") {
   CHECK(propagated("a=2, b=2", R"((%x0: f32[8], %y0: f32[8]) -> f32[8] on @m {
           %x: f32[8] = %x0 <a+b?>
           %y: f32[8]{sum@a} = sin %y0
@@ -100,13 +104,19 @@ std::string reshaped(const std::string& mesh, const std::string& from, const std
       .substr(std::string("with_sharding ").size());
 }
 
-TEST_CASE("P7 to P14: reshapes keep the axes that stay in one piece") {
+TEST_CASE("P7: dims that become one dim put their axes one behind the other, as far as they are full") {
   CHECK(reshaped("a=2, b=4", "2, 4", "a,b", "8") == "[a][b]; reshape [a,b]");
   CHECK(reshaped("a=2, b=4", "2, 4", "a,_", "8") == "[a][ ]; reshape [a]");
   CHECK(reshaped("a=2, b=4", "2, 4", "_,b", "8") == "[ ][b]; reshape [ ]");
+}
+
+TEST_CASE("P9: a dim that becomes two gives its axes to the major one until that is full") {
   CHECK(reshaped("a=4, b=2", "8", "b+a", "2, 4") == "[b,a]; reshape [b][a]");
   CHECK(reshaped("a=2, b=2", "16", "b+a", "4, 4") == "[b,a]; reshape [b,a][ ]");
   CHECK(reshaped("a=4, b=2", "8", "a+b", "2, 4") == "[a,b]; reshape [a:(1)2][a:(2)2,b]; with_sharding [ ][ ]");
+}
+
+TEST_CASE("P11: axes go from dim to dim of a reshape where the pieces stay whole") {
   CHECK(reshaped("a=4, b=2, c=2", "8, 4", "c+a,b", "2, 16") == "[c,a][b]; reshape [c][a,b]");
   CHECK(reshaped("a=3, b=3", "6, 4", "a,_", "24") == "[a][ ]; reshape [a]");
   CHECK(reshaped("a=4, b=2, c=2", "8, 4", "b+a,c", "32") == "[b,a][c]; reshape [b,a,c]");
@@ -122,20 +132,22 @@ TEST_CASE("P13: of what does not divide, the head that does") {
   CHECK(merged("a=4, b=2, c=2", "4@(b, a), 4@c", "16") == "reshape [b,a:(1)2,c]; reduce ");
 }
 
-TEST_CASE("P15, P17: results pull operands, and a closed dim stays as it is") {
-  const std::string body = R"((%x0: f32[8, 8], %y0: f32[8, 16]) -> f32[8, 16] on @m {
-    %x: f32[8, 8] = sin %x0
-    %y: f32[8, 16] = sin %y0
-    %z: f32[8, 16] = dot %x, %y {lhs=[1], rhs=[0]}
-    return %z
-  })";
-  CHECK(propagated("a=2, b=2", body, {.results = {*parse_spec("a,b")}}) ==
-        "sin [a][ ]; sin [ ][b]; dot [a][b]; with_sharding [a][b]");
+TEST_CASE("P15: results pull operands") {
+  CHECK(propagated("a=2, b=2", R"((%x0: f32[8, 8], %y0: f32[8, 16]) -> f32[8, 16] on @m {
+          %x: f32[8, 8] = sin %x0
+          %y: f32[8, 16] = sin %y0
+          %z: f32[8, 16] = dot %x, %y {lhs=[1], rhs=[0]}
+          return %z
+        })",
+                   {}, {*parse_spec("a,b")}) == "sin [a][ ]; sin [ ][b]; dot [a][b]; with_sharding [a][b]");
+}
+
+TEST_CASE("P17: a closed dim stays as it is") {
   CHECK(propagated("a=2, b=2", R"((%x: f32[8@a, 8], %y: f32[8, 16@b]) -> f32[8, 16] on @m {
           %z: f32[8, 16] = dot %x, %y {lhs=[1], rhs=[0]}
           return %z
         })",
-                   {.results = {*parse_spec("_,?")}}) == "dot [a][b]; with_sharding [ ][b]");
+                   {}, {*parse_spec("_,?")}) == "dot [a][b]; with_sharding [ ][b]");
 }
 
 TEST_CASE("P19: along a blocked factor nothing moves") {
@@ -158,12 +170,15 @@ std::string sum_of(const std::string& mesh, const std::string& x, const std::str
                     "(%x0: f32[" + dims + "], %y0: f32[" + dims + "]) -> f32[" + dims + "] on @m {\n%x: f32[" + dims +
                         "] = %x0 <" + x + ">\n%y: f32[" + dims + "] = %y0 <" + y + ">\n%z: f32[" + dims +
                         "] = add %x, %y\nreturn %z\n}",
-                    {.results = {*parse_spec(result)}});
+                    {}, {*parse_spec(result)});
 }
 
-TEST_CASE("P21 to P24: aggressive propagation takes the side of the first operand, or of more shards") {
+TEST_CASE("P21: of operands of one size aggressive propagation takes the side of the first") {
   CHECK(sum_of("a=2", "a?,?", "?,a?", "8, 8") ==
         "with_sharding [a][ ]; with_sharding [ ][a]; add [a][ ]; with_sharding [a][ ]");
+}
+
+TEST_CASE("P23: aggressive propagation takes the side of more shards") {
   CHECK(sum_of("a=2, b=2", "?,a?", "b+a?,?", "8, 8") ==
         "with_sharding [b][a]; with_sharding [b,a][ ]; add [b,a][ ]; with_sharding [b,a][ ]");
 }
@@ -327,7 +342,7 @@ TEST_CASE("what gradients of stacked weights must lie like reaches into the loop
     }
     return %w
   })");
-  const FunctionRef out = passes::propagate(f, {.results = {*parse_spec("_,data,_")}}).function;
+  const FunctionRef out = passes::propagate(passes::with_wanted(f, {*parse_spec("_,data,_")}));
   CHECK(layouts(*out) == "scan [ ][data][ ]; with_sharding [ ][data][ ]");
   CHECK(layouts(*out->eqns()[0]->regions[0]) == "dot [data][ ]");
 }
@@ -339,6 +354,6 @@ TEST_CASE("what a dot gives reaches what is computed from it before a wanted gra
     %2: f32[8, 4] = dot %1, %g {lhs=[0], rhs=[0]}
     return %2
   })";
-  CHECK(propagated("f=2", body, {.results = {*parse_spec("f,_")}}) ==
+  CHECK(propagated("f=2", body, {}, {*parse_spec("f,_")}) ==
         "dot [f][ ]; tanh [f][ ]; dot [f][ ]; with_sharding [f][ ]");
 }

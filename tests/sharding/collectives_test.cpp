@@ -107,6 +107,18 @@ TEST_CASE("a sum that somebody takes whole, or a block along other axes, stays")
 })") == "all_reduce");
 }
 
+TEST_CASE("a block whose start may have wrapped around is no device's own") {
+  CHECK(simplified(R"((%x: f32[6, 4]) -> f32[2, 4] on @m {
+  %0: f32[6, 4] = all_reduce %x {axes=[y]}
+  %1: i32[] = axis_index {axes=[y]}
+  %2: i8[] = convert %1 {to=i8}
+  %3: i8[] = mul %2, 2:i8
+  %4: i8[1] = reshape %3 {shape=[1]}
+  %5: f32[2, 4] = dynamic_slice %0, %4 {dims=[0], sizes=[2], index_dim=[0]}
+  return %5
+})") == "all_reduce");
+}
+
 TEST_CASE("what is gathered and cut again is the block itself") {
   CHECK(simplified(R"((%x: f32[2, 4]) -> f32[2, 4] on @m {
   %0: f32[6, 4] = all_gather %x {axes=[y], size=3, dim=0, tiled=true}
@@ -150,6 +162,15 @@ TEST_CASE("a loop that adds up sums over devices sums once behind it") {
   }
   return %1, %2
 })") == "all_reduce all_reduce");
+  // Each device starts from something else, which is no term of the sum.
+  CHECK(simplified(R"((%a: f32[4], %b: f32[5, 4]) -> f32[4] on @m {
+  %0: f32[4] = scan %a, %b {carry=1, length=5} (%c: f32[4], %v: f32[4]) {
+    %1: f32[4] = all_reduce %v {axes=[x]}
+    %2: f32[4] = add %c, %1
+    return %2
+  }
+  return %0
+})") == "all_reduce");
   // What a step reads must be whole at each.
   CHECK(simplified(R"((%a: f32[4], %b: f32[5, 4]) -> f32[4], f32[5, 4] on @m {
   %0: f32[4], %1: f32[5, 4] = scan %a, %b {carry=1, length=5} (%c: f32[4], %v: f32[4]) {
@@ -175,6 +196,44 @@ TEST_CASE("small sums that do not wait for each other travel together") {
   %2: f32[4] = all_reduce %1 {axes=[x]}
   return %2, %0
 })") == "all_reduce all_reduce");
+}
+
+TEST_CASE("gathers but the first, scattered sums, exchanges and permutations travel together too") {
+  CHECK(combined(R"((%a: f32[4, 2], %b: f32[2, 3], %c: f32[5], %d: f32[3]) -> f32[8, 2], f32[2, 6], f32[2, 5], f32[3, 2] on @m {
+  %0: f32[8, 2] = all_gather %a {axes=[x], size=2, dim=0, tiled=true}
+  %1: f32[2, 6] = all_gather %b {axes=[x], size=2, dim=1, tiled=true}
+  %2: f32[2, 5] = all_gather %c {axes=[x], size=2}
+  %3: f32[3, 2] = all_gather %d {axes=[x], size=2, dim=1}
+  return %0, %1, %2, %3
+})") == "all_gather all_gather");
+  CHECK(combined(R"((%a: f32[6, 2], %b: f32[2, 9], %c: f32[3, 4]) -> f32[2, 2], f32[2, 3], f32[4] on @m {
+  %0: f32[2, 2] = reduce_scatter %a {axes=[y], size=3, tiled=true}
+  %1: f32[2, 3] = reduce_scatter %b {axes=[y], size=3, dim=1, tiled=true}
+  %2: f32[4] = reduce_scatter %c {axes=[y], size=3}
+  return %0, %1, %2
+})") == "reduce_scatter");
+  CHECK(combined(R"((%a: f32[6, 2], %b: f32[3, 2, 5], %c: f32[4, 3]) -> f32[2, 6], f32[2, 5, 3], f32[3, 4] on @m {
+  %0: f32[2, 6] = all_to_all %a {axes=[y], size=3, split=0, concat=1, tiled=true}
+  %1: f32[2, 5, 3] = all_to_all %b {axes=[y], size=3, split=0, concat=2}
+  %2: f32[3, 4] = all_to_all %c {axes=[y], size=3, split=1, concat=0}
+  return %0, %1, %2
+})") == "all_to_all");
+  CHECK(combined(R"((%a: f32[4], %b: f32[2, 3], %c: f32[5]) -> f32[4], f32[2, 3], f32[5] on @m {
+  %0: f32[4] = ppermute %a {axes=[y], sources=[0, 1], targets=[1, 2]}
+  %1: f32[2, 3] = ppermute %b {axes=[y], sources=[0, 1], targets=[1, 2]}
+  %2: f32[5] = ppermute %c {axes=[y], sources=[0, 1], targets=[2, 1]}
+  return %0, %1, %2
+})") == "ppermute ppermute");
+}
+
+TEST_CASE("gathers of the backward pass are not combined with those of the forward pass") {
+  CHECK(combined(R"((%a: f32[4], %b: f32[3], %c: f32[2], %d: f32[5]) -> f32[8], f32[6], f32[4], f32[10] on @m {
+  %0: f32[8] = all_gather %a {axes=[x], size=2, tiled=true}
+  %1: f32[6] = all_gather %b {axes=[x], size=2, tiled=true}
+  %2: f32[4] = all_gather %c {axes=[x], size=2, tiled=true, backward=true}
+  %3: f32[10] = all_gather %d {axes=[x], size=2, tiled=true, backward=true}
+  return %0, %1, %2, %3
+})") == "all_gather all_gather all_gather");
 }
 
 TEST_CASE("groups of sums never wait for each other in a circle") {

@@ -8,6 +8,7 @@
 #include "ir/text.h"
 #include "passes/emit.h"
 #include "passes/pipeline.h"
+#include "passes/sharding/partition.h"
 #include "passes/sharding/reshard.h"
 
 using namespace sheaf;
@@ -87,6 +88,42 @@ func @main(%a: f32[8, 8], %b: f32[8, 8]) -> f32[8, 8], f32[8, 8], f32[16, 8] on 
   CHECK_FALSE(report.entries[1].is_overlapped);
 }
 
+TEST_CASE("what is gathered for a transposition of the forward pass is not of the backward pass") {
+  const auto module = ir::parse(R"(
+mesh @m = [x=2]
+func @main(%a: f32[8@x, 4]) -> f32[4, 8] on @m {
+  %0: f32[4, 8] = transpose %a {perm=[1, 0]}  loc(mlp.cpp:12)
+  return %0
+}
+)");
+  REQUIRE_MESSAGE(module.ok(), std::string(module.status().message()));
+  const passes::CollectiveReport report =
+      report_collectives(*passes::partition(module->functions[0], {.profile = &flat()}), flat());
+  REQUIRE(report.entries.size() == 1);
+  CHECK_FALSE(report.entries[0].is_backward);
+  CHECK(report.entries[0].reason.find("transpose") != std::string::npos);
+}
+
+TEST_CASE("the report and the log say where there were too many ways to try them all") {
+  // Five axes that the operands and the result have on other dims.
+  const auto module = ir::parse(R"(
+mesh @m = [a=2, b=2, c=2, d=2, e=2]
+func @main(%x: f32[32@(a, b, c, d, e), 32, 32, 32], %y: f32[32, 32, 32, 32@(e, d, c, b, a)]) -> f32[32, 32@(c, a, e, b, d), 32, 32] on @m {
+  %0: f32[32, 32@(c, a, e, b, d), 32, 32] = add %x, %y  loc(far.cpp:3)
+  return %0
+}
+)");
+  REQUIRE_MESSAGE(module.ok(), std::string(module.status().message()));
+  const passes::CollectiveReport report =
+      report_collectives(*passes::partition(module->functions[0], {.profile = &flat()}), flat());
+  REQUIRE(!report.entries.empty());
+  for (const passes::CollectiveEntry& e : report.entries) {
+    CHECK(e.is_greedy);
+    CHECK(e.reason.ends_with("too many ways to try them all"));
+  }
+  CHECK(report.text().find("far.cpp:3: operand 1 of add wanted as") != std::string::npos);
+}
+
 TEST_CASE("there is nothing to report of a program on no mesh, or without collectives") {
   ir::Builder b;
   const ir::FunctionRef f = b.finish({b.param(ir::Type(DType::f32, {2}))});
@@ -125,8 +162,10 @@ TEST_CASE("a plan that gathers what it splits again says so") {
         "sheaf warning: user.cpp:7: f32[2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1] [(x, y), _, _, _, _, _, _, _, _, "
         "_, _, _, _, _, _] is gathered whole to be split again, as [y, _, _, _, _, _, _, _, _, _, _, _, _, _, _]");
   const passes::CollectiveReport report = report_collectives(*b.finish({y})->on_mesh(atoms.mesh()), flat());
-  CHECK(report.entries.at(0).reason == "wanted otherwise, gathered whole to be split again");
+  CHECK(report.entries.at(0).reason ==
+        "wanted otherwise, gathered whole to be split again, too many ways to try them all");
+  CHECK(report.entries.at(0).is_greedy);
   CHECK(check_limits(report, {.no_full_gathers = true}).message() ==
         "all_gather over x+y of 32 bytes gathers what is split again; user.cpp:7: wanted otherwise, gathered whole to "
-        "be split again");
+        "be split again, too many ways to try them all");
 }

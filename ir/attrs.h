@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "ir/type.h"
+#include "sheaf/along.h"
 #include "sheaf/reflect.h"
 
 namespace sheaf::ir {
@@ -87,6 +88,10 @@ inline constexpr std::span<const std::string_view> enum_words = {};
 inline constexpr std::string_view kReduceKindWords[] = {"sum", "prod", "max", "min", "and", "or"};
 template <>
 inline constexpr std::span<const std::string_view> enum_words<ReduceKind> = kReduceKindWords;
+
+inline constexpr std::string_view kAlongWords[] = {"invarying", "varying", "unreduced", "reduced"};
+template <>
+inline constexpr std::span<const std::string_view> enum_words<Along> = kAlongWords;
 
 namespace attr_text {
 

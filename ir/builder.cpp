@@ -3,6 +3,7 @@
 
 #include <absl/hash/hash.h>
 
+#include "ir/manual.h"
 #include "ir/ops/attrs.h"
 
 namespace sheaf::ir {
@@ -55,17 +56,17 @@ absl::StatusOr<Values> Builder::try_emit(Op op, Values operands, std::shared_ptr
   return append(std::move(e), *types, &same_hash);
 }
 
-// Where operands differ along manual axes, all of them do, and those of a region as its parameters do: the cast is an
-// equation, whose transpose is the sum.
+// Operands are along manual axes what they are together, and those of a region what its parameters are: the cast is an
+// equation, and its transpose is a sum where one is due. Where they cannot come together inference says why.
 void Builder::lift(Op op, Values& operands, const std::shared_ptr<const void>& attrs,
                    const std::vector<FunctionRef>& regions) {
-  if (op->varying || op->varies_as_operands) return;
-  if (regions.empty()) {
-    const Axes all = varying_of(operands);
-    for (Value& v : operands) v = varied(v, all);
-  } else if (op->feeds) {
-    const Eqn e{.op = op, .operands = operands, .attributes = attrs, .regions = regions};
-    for (int k = 0; k < e.num_in(); ++k) operands[k] = varied(operands[k], op->feeds(e, k));
+  if (op->manual || op->varies_as_operands) return;
+  if (regions.empty() ? are_invarying(operands) : !op->feeds) return;
+  const Eqn e{.op = op, .operands = operands, .attributes = attrs, .regions = regions};
+  if (!regions.empty()) {
+    for (int k = 0; k < e.num_in(); ++k) operands[k] = casted(operands[k], op->feeds(e, k));
+  } else if (const absl::StatusOr<Meeting> m = meet(e); m.ok()) {
+    for (int k = 0; k < e.num_in(); ++k) operands[k] = casted(operands[k], m->operands[k]);
   }
 }
 
@@ -126,7 +127,7 @@ Value Builder::constant(const Literal& value) {
 Value Builder::full(const Type& type, double value) {
   Value c = constant(type.dtype(), value);
   if (type.rank() > 0) c = emit(ops::broadcast, {c}, ops::Broadcast{.shape = type.dims(), .dims = {}});
-  return varied(c, type.varying());
+  return casted(c, type.manual());
 }
 
 FunctionRef Builder::finish(Values results) {
@@ -136,9 +137,7 @@ FunctionRef Builder::finish(Values results) {
 }
 
 Value varied(Value x, const Axes& axes) {
-  if (axes.empty()) return x;
-  Axes missing = without(axes, x.type().varying());
-  return missing.empty() ? x : x.builder().emit(ops::pvary, {x}, ops::Pvary{.axes = std::move(missing)});
+  return axes.empty() ? x : casted(x, with_axes(x.type().manual(), axes, Along::varying));
 }
 
 Value number(Value like, double v) { return like.builder().constant(like.dtype(), v); }

@@ -46,7 +46,7 @@ class Builder {
 
   Value constant(DType dtype, double value);  // rank 0
   Value constant(const Literal& value);
-  Value full(const Type& type, double value);  // rank-0 constant, broadcast, that differs along the type's axes
+  Value full(const Type& type, double value);  // rank-0 constant, broadcast, and cast to the type's axes
   Value zeros(const Type& type) { return full(type, 0); }
 
   /// The user's line and transform history stamped on what is emitted next.
@@ -74,7 +74,7 @@ class Builder {
   absl::flat_hash_map<std::size_t, absl::InlinedVector<const Eqn*, 1>> numbered_;  // by hash
 };
 
-/// x as a value that may differ along these manual axes too; x itself where it does.
+/// x as a value that may differ along these manual axes too; x itself where it does. It is not unreduced along any.
 Value varied(Value x, const Axes& axes);
 
 /// A rank-0 constant of the dtype of `like`, in its builder.

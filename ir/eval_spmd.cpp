@@ -152,8 +152,6 @@ class Lockstep {
   }
 
  private:
-  static bool is_collective(const Eqn& e) { return e.op->axes && e.op != &ops::pvary; }
-
   bool meets(const Function& f) {
     const auto known = meets_.find(&f);
     if (known != meets_.end()) return known->second;
@@ -162,12 +160,12 @@ class Lockstep {
     return any;
   }
   bool meets(const Eqn& e) {
-    return is_collective(e) ||
+    return e.op->axes ||
            std::any_of(e.regions.begin(), e.regions.end(), [this](const FunctionRef& r) { return meets(*r); });
   }
 
   PerDevice equation(const Eqn& e, const Devices& here, const PerDevice& in) {
-    if (is_collective(e)) return collective(e, here, in);
+    if (e.op->axes) return collective(e, here, in);
     if (!meets(e)) {
       PerDevice out(size_);
       for (const int d : here) {

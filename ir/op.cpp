@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <array>
 
+#include "ir/manual.h"
+
 namespace sheaf::ir {
 namespace {
 
@@ -51,20 +53,22 @@ absl::StatusOr<std::vector<Type>> infer_by_factors(const Eqn& e) {
 }
 
 // Regions say it of their results.
-void set_varying(const Eqn& e, std::vector<Type>& types) {
-  if (!e.op->varying && !e.regions.empty()) return;
-  const Axes together = e.op->varying ? e.op->varying(e) : varying_of(e.operands);
-  for (std::size_t j = 0; j < types.size(); ++j)
-    types[j] = types[j].with_varying(e.op->varies_as_operands ? e.operands[j].type().varying() : together);
+absl::Status set_manual(const Eqn& e, std::vector<Type>& types) {
+  if (!e.regions.empty() || e.op->varies_as_operands) return absl::OkStatus();
+  absl::StatusOr<Manual> together;
+  if (e.op->manual) {
+    together = e.op->manual(e);
+  } else if (absl::StatusOr<Meeting> m = meet(e); m.ok()) {
+    together = std::move(m->results);
+  } else {
+    together = m.status();
+  }
+  if (!together.ok()) return together.status();
+  for (Type& t : types) t = t.with_manual(*together);
+  return absl::OkStatus();
 }
 
 }  // namespace
-
-Axes varying_of(const Values& operands) {
-  Axes all;
-  for (const Value v : operands) all = joined(all, v.type().varying());
-  return all;
-}
 
 Axes joined(Axes a, const Axes& b) {
   if (a == b || b.empty()) return a;
@@ -113,7 +117,7 @@ absl::StatusOr<std::vector<Type>> infer(const Eqn& e) {
   if (absl::Status s = check_operands(e); !s.ok()) return s;
   absl::StatusOr<std::vector<Type>> types = e.op->infer ? e.op->infer(e) : infer_by_factors(e);
   if (!types.ok()) return types;
-  set_varying(e, *types);
+  if (absl::Status s = set_manual(e, *types); !s.ok()) return s;
   for (Type t : *types)
     if (t.num_elements() >= kMaxElements)
       return absl::InvalidArgumentError(fmt::format("a result {} has too many elements", to_string(t)));

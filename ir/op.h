@@ -117,12 +117,12 @@ struct OpDef {
   const Axes& (*axes)(const Eqn&) = nullptr;
   std::vector<Batched> (*over)(Builder& b, const Eqn& e, const std::string& axis, std::span<const Batched> operands,
                                std::int64_t size) = nullptr;
-  // The manual axes along which the results differ (sorted). Null: those of all operands together, or of the regions'
-  // results; a Builder lifts the operands of an op without regions to what they have together.
-  Axes (*varying)(const Eqn&) = nullptr;
-  bool varies_as_operands = false;  // result k as operand k: none is lifted
-  // Ops with regions: the manual axes along which what operand k feeds may differ; a Builder lifts the operand to them.
-  Axes (*feeds)(const Eqn&, int k) = nullptr;
+  // What the results are along manual axes. Null: what the operands are together, to which a Builder casts them
+  // (ir/manual.h), or what the regions' results are.
+  absl::StatusOr<Manual> (*manual)(const Eqn&) = nullptr;
+  bool varies_as_operands = false;  // result k as operand k: none is cast
+  // Ops with regions: what the parameter that operand k feeds is along manual axes; a Builder casts the operand to it.
+  Manual (*feeds)(const Eqn&, int k) = nullptr;
 
   // Partitioning (ir/shard.h). What one device computes where a split factor is absolute, of class M or combined in a
   // way of its own: results as `factors` says, sharded where their factors are split, and still to be combined over
@@ -155,8 +155,6 @@ Literal literal_of(const Eqn& e);
 /// Sets of axes, sorted by name.
 Axes joined(Axes a, const Axes& b);
 Axes without(Axes a, const Axes& b);
-/// The manual axes along which any of these differs.
-Axes varying_of(const Values& operands);
 /// What `e` is linear in, by its attributes.
 Linear linear_of(const Eqn& e);
 

@@ -12,6 +12,7 @@
 
 #include "ir/builder.h"
 #include "ir/lexer.h"
+#include "ir/manual.h"
 #include "ir/op.h"
 #include "ir/ops/attrs.h"
 #include "ir/sample.h"
@@ -425,16 +426,22 @@ class Parser {
 
   void annotation(TypeData& t) {
     eat("{");
-    const std::string kind = word("sum, max, min, V or R");
+    const std::string kind = word("sum, max, min, V, U or R");
     eat("@");
     Axes list = axes();
     eat("}");
-    if (kind == "V") t.varying = std::move(list);
-    else if (kind == "R") t.reduced = std::move(list);
-    else if (kind == "sum" || kind == "max" || kind == "min") {
+    if (kind == "V" || kind == "U" || kind == "R") {
+      for (const std::string& axis : list)
+        if (along(t.manual, axis) != Along::invarying)
+          fail(fmt::format("the axis \"{}\" is in two of V, U and R", axis), pos_ - 2);
+      t.manual = with_axes(t.manual, list,
+                           kind == "V"   ? Along::varying
+                           : kind == "U" ? Along::unreduced
+                                         : Along::reduced);
+    } else if (kind == "sum" || kind == "max" || kind == "min") {
       t.unreduced = std::move(list);
       t.unreduced_kind = kind == "sum" ? ReduceKind::sum : kind == "max" ? ReduceKind::max : ReduceKind::min;
-    } else fail("expected sum, max, min, V or R", pos_ - 4);
+    } else fail("expected sum, max, min, V, U or R", pos_ - 4);
   }
 
   void loc(Builder& b) {

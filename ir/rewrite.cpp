@@ -46,7 +46,7 @@ Value instantiate(Builder& b, const Pattern& p, const Bindings& bound, DType dty
 
 std::optional<Literal> constant_value(Value v) {
   const Eqn* e = v.eqn();
-  while (e && (e->op == &ops::broadcast || e->op == &ops::pvary)) e = e->in(0).eqn();
+  while (e && (e->op == &ops::broadcast || e->op == &ops::pcast)) e = e->in(0).eqn();
   if (!e || e->op != &ops::constant || e->out().rank() != 0) return std::nullopt;
   return literal_of(*e);
 }

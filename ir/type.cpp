@@ -5,6 +5,7 @@
 #include <absl/container/node_hash_set.h>
 #include <absl/hash/hash.h>
 
+#include <algorithm>
 #include <mutex>
 
 #include "ir/check.h"
@@ -34,7 +35,7 @@ namespace {
 struct TypeHash {
   std::size_t operator()(const TypeData& t) const {
     return absl::HashOf(static_cast<int>(t.dtype), t.dims, t.dim_axes, t.unreduced, static_cast<int>(t.unreduced_kind),
-                        t.varying, t.reduced, static_cast<int>(t.space));
+                        t.manual.varying, t.manual.unreduced, t.manual.reduced, static_cast<int>(t.space));
   }
 };
 
@@ -72,18 +73,21 @@ Type Type::with_dtype(DType dtype) const {
 }
 
 Type Type::with_dims(Shape dims) const {
-  return Type(TypeData{.dtype = dtype(),
-                       .dims = std::move(dims),
-                       .varying = data_->varying,
-                       .reduced = data_->reduced,
-                       .space = data_->space});
+  return Type(TypeData{.dtype = dtype(), .dims = std::move(dims), .manual = data_->manual, .space = data_->space});
+}
+
+Type Type::with_manual(Manual manual) const {
+  if (manual == data_->manual) return *this;
+  TypeData data = *data_;
+  data.manual = std::move(manual);
+  return Type(std::move(data));
 }
 
 Type Type::with_varying(Axes axes) const {
-  if (axes == data_->varying) return *this;
-  TypeData data = *data_;
-  data.varying = std::move(axes);
-  return Type(std::move(data));
+  Manual m = data_->manual;
+  std::erase_if(m.reduced, [&](const std::string& a) { return std::find(axes.begin(), axes.end(), a) != axes.end(); });
+  m.varying = std::move(axes);
+  return with_manual(std::move(m));
 }
 
 Type parts_type(Type type) {
@@ -109,8 +113,9 @@ std::string to_string(Type type) {
                                                              : "min";
     s += std::string("{") + kind + "@" + axes_text(t.unreduced) + "}";
   }
-  if (!t.varying.empty()) s += "{V@" + axes_text(t.varying) + "}";
-  if (!t.reduced.empty()) s += "{R@" + axes_text(t.reduced) + "}";
+  if (!t.manual.varying.empty()) s += "{V@" + axes_text(t.manual.varying) + "}";
+  if (!t.manual.unreduced.empty()) s += "{U@" + axes_text(t.manual.unreduced) + "}";
+  if (!t.manual.reduced.empty()) s += "{R@" + axes_text(t.manual.reduced) + "}";
   if (t.space == MemorySpace::host) s += "<host>";
   return s;
 }

@@ -17,21 +17,29 @@ enum class MemorySpace : std::uint8_t { device, host };
 
 using Axes = std::vector<std::string>;  // mesh axis names, major to minor
 
+/// What a value is along manual axes (sheaf/along.h): the same on all devices but for the axes of these sets, which are
+/// disjoint and sorted by name.
+struct Manual {
+  Axes varying = {};  // V: it may differ
+  Axes unreduced = {};  // U: it is the sum of what the devices hold
+  Axes reduced = {};  // R: its cotangent is unreduced
+  bool operator==(const Manual&) const = default;
+};
+
 struct TypeData {
   DType dtype = DType::f32;
-  Shape dims = {};                // logical extents
+  Shape dims = {};  // logical extents
   std::vector<Axes> dim_axes = {};  // per dim, or empty when no dim is split
-  Axes unreduced = {};            // axes over which the value is a partial result ...
+  Axes unreduced = {};  // axes over which the value is a partial result ...
   ReduceKind unreduced_kind = ReduceKind::sum;  // ... of this reduction (sum, max or min)
-  Axes varying = {};              // V: manual axes along which the value differs, sorted by name
-  Axes reduced = {};              // R: manual axes whose cotangent is unreduced
+  Manual manual = {};
   MemorySpace space = MemorySpace::device;
   bool operator==(const TypeData&) const = default;
 };
 
 class Type {
  public:
-  Type() = default;               // no type; only to be assigned to
+  Type() = default;  // no type; only to be assigned to
   Type(DType dtype, Shape dims);  // NOLINT: the plain type reads as `Type{f32, {2, 3}}`
   explicit Type(TypeData data);
 
@@ -45,10 +53,12 @@ class Type {
 
   Type with_dtype(DType dtype) const;
   Type with_dims(Shape dims) const;  // drops sharding, whose dims these were
-  Type with_varying(Axes axes) const;  // sorted by name
+  Type with_manual(Manual manual) const;
+  Type with_varying(Axes axes) const;  // sorted by name; it is not reduced along them any more
 
   explicit operator bool() const { return data_ != nullptr; }
-  const Axes& varying() const { return data_->varying; }
+  const Manual& manual() const { return data_->manual; }
+  const Axes& varying() const { return data_->manual.varying; }
   bool operator==(const Type& other) const { return data_ == other.data_; }
   template <typename H>
   friend H AbslHashValue(H h, const Type& t) {
@@ -63,7 +73,7 @@ class Type {
 /// Reals that lie in memory as a complex type does: f32[n, 2] for c64[n]. Of other types, the type itself.
 Type parts_type(Type type);
 
-/// "f32[64@data, 512@(model, pod)]{sum@x}{V@i}{R@j}<host>".
+/// "f32[64@data, 512@(model, pod)]{sum@x}{V@i}{U@j}{R@k}<host>".
 std::string to_string(Type type);
 
 }  // namespace sheaf::ir

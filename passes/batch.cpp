@@ -254,7 +254,7 @@ class BatchWalk {
     for (const Value v : e.outs()) {
       Shape dims = v.dims();
       dims.insert(dims.begin(), 0);
-      out.push_back({b_.zeros(v.type().with_dims(std::move(dims))), 0});
+      out.push_back({varied(b_.zeros(v.type().with_dims(std::move(dims))), axis_.varying), 0});
     }
     return out;
   }
@@ -299,25 +299,15 @@ class BatchWalk {
 
 }  // namespace
 
-namespace {
-
-bool goes_over(const Function& f, std::string_view axis, Axes bound) {
+bool goes_over(const Function& f, std::string_view axis) {
   for (const Eqn* e : f.eqns()) {
-    if (e->op->axes)
-      for (const std::string& a : e->op->axes(*e))
-        if (axis.empty() ? !has(bound, a) : a == axis) return true;
-    Axes inner = bound;
-    if (e->op == &ops::shard_map) inner = joined(inner, e->attrs<ops::ShardMap>().manual);
-    if (!axis.empty() && has(inner, axis)) continue;
+    if (e->op->axes && has(e->op->axes(*e), axis)) return true;
+    if (e->op == &ops::shard_map && has(e->attrs<ops::ShardMap>().manual, axis)) continue;  // its own of that name
     for (const FunctionRef& r : e->regions)
-      if (goes_over(*r, axis, inner)) return true;
+      if (goes_over(*r, axis)) return true;
   }
   return false;
 }
-
-}  // namespace
-
-bool goes_over(const Function& f, std::string_view axis) { return goes_over(f, axis, Axes{}); }
 
 Batch batch(const FunctionRef& f, const std::vector<int>& in_dims, const MappedAxis& axis) {
   return memoized(&Memo::batch, {f, in_dims, axis}, [&] { return BatchWalk(f, in_dims, axis).run(); });

@@ -86,7 +86,7 @@ int count(const Mask& m) {
 bool is_constant_like(Value v) {
   for (const Eqn* e = v.eqn(); e; e = e->in(0).eqn()) {
     if (e->op == &ops::constant || e->op == &ops::iota) return true;
-    if (e->op != &ops::broadcast && e->op != &ops::convert && e->op != &ops::reshape && e->op != &ops::pvary)
+    if (e->op != &ops::broadcast && e->op != &ops::convert && e->op != &ops::reshape && e->op != &ops::pcast)
       return false;
   }
   return false;

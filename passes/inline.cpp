@@ -22,7 +22,8 @@ Expand expansion_of(const Eqn& e, Which which) {
     return [](Builder& b, const Eqn& kernel, const Values& operands) {
       return inline_into(b, *kernel.regions[0], operands);
     };
-  if (e.op->expand && which == Which::calls_and_ops) return e.op->expand;
+  // What is written for axes of a mesh gives way before there are none.
+  if (e.op->expand && (which == Which::calls_and_ops || e.op->axes)) return e.op->expand;
   const RegionRules* rules = region_rules(e.op);
   return rules ? rules->expand : nullptr;
 }

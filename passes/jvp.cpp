@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "ir/builder.h"
+#include "ir/manual.h"
 #include "passes/emit.h"
 #include "passes/memo.h"
 #include "passes/regions.h"
@@ -107,7 +108,7 @@ class JvpWalk {
     Values t = jvp_rule(b_, *outs[0].eqn(), tangents);
     for (int j = 0; j < e.num_out(); ++j) {
       if (!t[j] || !is_differentiable(e.out(j).dtype())) continue;
-      t[j] = varied(t[j], e.out(j).type().varying());
+      t[j] = casted(t[j], e.out(j).type().manual());
       SHEAF_CHECK(t[j].type() == e.out(j).type(), fmt::format("jvp of {} gave {} for {}", e.op->name,
                                                               to_string(t[j].type()), to_string(e.out(j).type())));
       tangent_[e.out(j)] = t[j];

@@ -1,6 +1,7 @@
 // Linearisation and what follows from it. linearize = jvp, then partial evaluation with the primals known; vjp =
 // linearize, then transpose; the gradient seeds vjp with one.
 #include "ir/builder.h"
+#include "ir/manual.h"
 #include "ir/op.h"
 #include "passes/emit.h"
 #include "passes/memo.h"
@@ -74,7 +75,7 @@ FunctionRef value_and_grad(const FunctionRef& f, const Mask& wrt) {
   const Values outs = inline_into(b, *l.primal, params);
   const auto split = outs.begin() + static_cast<std::ptrdiff_t>(f->results().size());
   b.set_loc(f->results()[0].eqn() ? f->results()[0].eqn()->loc : Loc{}, "transpose");
-  const Value seed = b.full(f->results()[0].type(), 1);
+  const Value seed = b.full(cotangent_type(f->results()[0].type()), 1);
   const Values gradients = inline_into(b, *backward(l, ct), Values(split, outs.end()) + Values{seed});
   return b.finish(Values(outs.begin(), split) + gradients);
 }

@@ -78,7 +78,7 @@ Batch batch(const ir::FunctionRef& f, const std::vector<int>& in_dims, const Map
 ir::FunctionRef vmap(const ir::FunctionRef& f, const std::vector<int>& in_dims, const std::vector<int>& out_dims,
                      const MappedAxis& axis);
 
-/// Whether a collective of f goes over the named axis; empty: over any that no shard_map of f binds.
+/// Whether a collective of f goes over the named axis.
 bool goes_over(const ir::Function& f, std::string_view axis);
 
 /// Only the results in `used` are wanted; equations and parameters they do not need go (parameters kept: `kept`).

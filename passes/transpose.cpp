@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "ir/builder.h"
+#include "ir/manual.h"
 #include "ir/rewrite.h"
 #include "passes/emit.h"
 #include "passes/memo.h"
@@ -41,7 +42,7 @@ class TransposeWalk {
     forward();
     Values seeds;
     for (std::size_t j = 0; j < f_.results().size(); ++j)
-      seeds.push_back(ct[j] ? b_.param(f_.results()[j].type(), fmt::format("ct{}", j)) : Value());
+      seeds.push_back(ct[j] ? b_.param(cotangent_type(f_.results()[j].type()), fmt::format("ct{}", j)) : Value());
     for (std::size_t j = 0; j < f_.results().size(); ++j)
       if (seeds[j]) accumulate(f_.results()[j], seeds[j]);
     for (std::size_t i = f_.eqns().size(); i-- > 0;) equation(*f_.eqns()[i]);
@@ -50,7 +51,7 @@ class TransposeWalk {
     for (std::size_t i = 0; i < f_.params().size(); ++i) {
       if (!linear_[i]) continue;
       Value c = ct_[f_.params()[i]];
-      if (!c && instantiate) c = b_.zeros(f_.params()[i].type());
+      if (!c && instantiate) c = b_.zeros(cotangent_type(f_.params()[i].type()));
       t.out.push_back(static_cast<bool>(c));
       if (c) results.push_back(c);
     }
@@ -75,8 +76,9 @@ class TransposeWalk {
 
   void accumulate(Value v, Value ct) {
     if (!is_linear_[v]) return;
-    ct = varied(ct, v.type().varying());
-    SHEAF_CHECK(ct.type() == v.type(), fmt::format("cotangent {} for {}", to_string(ct.type()), to_string(v.type())));
+    const Type wanted = cotangent_type(v.type());
+    ct = casted(ct, wanted.manual());
+    SHEAF_CHECK(ct.type() == wanted, fmt::format("cotangent {} for {}", to_string(ct.type()), to_string(v.type())));
     ct_[v] = add_any(ct_[v], ct);
   }
 
@@ -142,7 +144,7 @@ Transposed transpose_split(const FunctionRef& f, const Mask& linear, const Mask&
   const Values nonlinear = where(clone_params(b, *f, !linear), !linear);
   Values cts;
   for (std::size_t j = 0; j < ct.size(); ++j)
-    if (ct[j]) cts.push_back(b.param(f->results()[j].type(), fmt::format("ct{}", j)));
+    if (ct[j]) cts.push_back(b.param(cotangent_type(f->results()[j].type()), fmt::format("ct{}", j)));
   const Values known = inline_into(b, *p.known, nonlinear);
   std::vector<int> position(f->params().size(), -1);
   for (std::size_t i = 0, next = 0; i < linear.size(); ++i)

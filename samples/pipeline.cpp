@@ -28,7 +28,7 @@ Array as_pipeline(const Array& own, const Array& x) {
     const Array output = stage(own[0], input);
     return std::pair{ppermute(output, "stage", next), output};
   };
-  const Array outputs = scan(step, pvary(zeros({kRows, kWidth}), "stage"), arange(kMicrobatches + kStages - 1)).second;
+  const Array outputs = scan(step, pcast(zeros({kRows, kWidth}), "stage"), arange(kMicrobatches + kStages - 1)).second;
   // What the last stage gave, from the step on in which the first microbatch arrived there.
   return psum(where(rank == kStages - 1, outputs(slice(kStages - 1, none)), 0), "stage");
 }

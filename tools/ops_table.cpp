@@ -162,7 +162,7 @@ static_assert(std::size(kLowerings) == std::variant_size_v<ir::Lowering>);
 std::string fate(Op op) {
   if (op->no_jvp == Absent::plan_only) return hole(op->no_jvp);
   const passes::RegionRules* rules = passes::region_rules(op);
-  if (op->varying && !op->axes) return "*gone*";  // a cast of types alone
+  if (op->manual && (!op->axes || op->expand)) return "*gone*";  // a cast of types alone, or plain ops on parts
   return rules && (rules->expand || !rules->improve) ? "*gone*" : "host";
 }
 

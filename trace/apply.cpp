@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ir/manual.h"
 #include "ir/ops/attrs.h"
 #include "ir/ops/rules.h"
 #include "runtime/cache.h"
@@ -19,7 +20,7 @@ namespace {
 // What an equation's inference says is wrong; `apply` adds the operands.
 struct RuleError {
   std::string message;
-  bool is_dtype = false;
+  enum class Of : std::uint8_t { shape, dtype, manual } of = Of::shape;
 };
 
 using EagerPtr = std::shared_ptr<const Runnable>;
@@ -45,7 +46,8 @@ std::string describe_all(const List& list, Get array) {
 [[noreturn]] void rethrow(const RuleError& e, std::string_view name, std::span<const Input> inputs, Loc loc) {
   const std::string text =
       fmt::format("{}: {}{}", name, e.message, describe_all(inputs, [](const Input& x) { return x.array; }));
-  if (e.is_dtype) throw TypeError(loc, text);
+  if (e.of == RuleError::Of::dtype) throw TypeError(loc, text);
+  if (e.of == RuleError::Of::manual) throw ShardingError(loc, text);
   throw ShapeError(loc, text);
 }
 
@@ -109,9 +111,10 @@ void check_conversions(std::span<const Input> inputs, Loc loc) {
     if (is_complex(from) && !is_complex(x.dtype) && !is_bool(x.dtype))
       throw RuleError{fmt::format("no conversion from {} to {}: take real(), imag() or abs()", sheaf::name(from),
                                   sheaf::name(x.dtype)),
-                      true};
+                      RuleError::Of::dtype};
     if (from != x.dtype && x.dtype == DType::token)
-      throw RuleError{fmt::format("no conversion from {} to {}", sheaf::name(from), sheaf::name(x.dtype)), true};
+      throw RuleError{fmt::format("no conversion from {} to {}", sheaf::name(from), sheaf::name(x.dtype)),
+                      RuleError::Of::dtype};
   }
 }
 
@@ -181,12 +184,16 @@ Array compose1(std::string_view name, RuleKey key, std::initializer_list<Operand
 ir::Values emit(ir::Builder& b, const ir::OpDef& op, ir::Values operands, std::shared_ptr<const void> attrs) {
   for (const ir::Value v : operands)
     if (!ir::contains(op.types, v.dtype()))
-      throw RuleError{fmt::format("takes {}, not {}", ir::name(op.types), name(v.dtype())), true};
+      throw RuleError{fmt::format("takes {}, not {}", ir::name(op.types), name(v.dtype())), RuleError::Of::dtype};
   if (!attrs && op.attrs.make) attrs = op.attrs.make();
   absl::StatusOr<ir::Values> values = b.try_emit(&op, operands, attrs);
   if (values.ok()) return *std::move(values);
-  const bool is_dtype = op.dtypes && !op.dtypes({.op = &op, .operands = operands, .attributes = attrs}).ok();
-  throw RuleError{std::string(values.status().message()), is_dtype};
+  const ir::Eqn e{.op = &op, .operands = operands, .attributes = attrs};
+  const bool is_manual = !(op.manual ? op.manual(e).status() : ir::meet(e).status()).ok();
+  const RuleError::Of of = op.dtypes && !op.dtypes(e).ok() ? RuleError::Of::dtype
+                           : is_manual                     ? RuleError::Of::manual
+                                                           : RuleError::Of::shape;
+  throw RuleError{std::string(values.status().message()), of};
 }
 
 ir::Value emit1(ir::Builder& b, const ir::OpDef& op, ir::Values operands) {

@@ -2,10 +2,12 @@
 #include "trace/axes.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "ir/manual.h"
 #include "ir/op.h"
 #include "sheaf/error.h"
 
@@ -30,15 +32,16 @@ std::vector<Choice>& open_choices() {
   return open;
 }
 
-// Appends what the axis stands for.
-void resolve(const std::string& name, std::string_view who, Loc loc, std::vector<NamedAxis>& out) {
+// Appends what the axis stands for, of the first `end` that are open: one that stands for others may have the name of
+// one of them.
+void resolve(const std::string& name, std::size_t end, std::string_view who, Loc loc, std::vector<NamedAxis>& out) {
   std::string known;
-  for (std::size_t i = open_axes().size(); i-- > 0;) {
+  for (std::size_t i = end; i-- > 0;) {
     const NamedAxis& axis = open_axes()[i];
     if (axis.name == name) {
       if (axis.kind != Kind::logical) return out.push_back(axis);
       const std::vector<std::string> parts = axis.parts;
-      for (const std::string& part : parts) resolve(part, who, loc, out);
+      for (const std::string& part : parts) resolve(part, i, who, loc, out);
       return;
     }
     if (axis.name.ends_with(kOwn)) continue;
@@ -75,7 +78,7 @@ ir::Axes AxesInScope::manual() const {
 AxesInScope axes_in_scope(const AxisNames& names, std::string_view who, Loc loc) {
   AxesInScope found;
   if (names.names.empty()) throw TypeError(loc, fmt::format("{}: there is no axis to go over", who));
-  for (const std::string& name : names.names) resolve(name, who, loc, found.axes);
+  for (const std::string& name : names.names) resolve(name, open_axes().size(), who, loc, found.axes);
   for (std::size_t i = 0; i < found.axes.size(); ++i) {
     found.size *= found.axes[i].size;
     for (std::size_t j = 0; j < i; ++j)
@@ -83,6 +86,13 @@ AxesInScope axes_in_scope(const AxisNames& names, std::string_view who, Loc loc)
         throw TypeError(loc, fmt::format("{}: goes over axis \"{}\" twice", who, found.axes[i].name));
   }
   return found;
+}
+
+void check_is_no_mesh_axis(const std::string& name, std::string_view who, Loc loc) {
+  const ir::Axes manual = manual_axes();
+  if (std::find(manual.begin(), manual.end(), name) != manual.end())
+    throw TypeError(loc,
+                    fmt::format("{}: the axis \"{}\" has the name of an axis of the shard_map around it", who, name));
 }
 
 ir::Axes manual_axes() {
@@ -100,6 +110,24 @@ ir::Axes chosen_axes() {
   ir::Axes all;
   for (const Choice& c : open_choices()) all = ir::joined(std::move(all), c.axes);
   return all;
+}
+
+void check_none_is_unreduced(ir::Type captured, Loc loc) {
+  for (const Choice& c : open_choices())
+    for (const std::string& axis : c.axes)
+      if (ir::along(captured.manual(), axis) == Along::unreduced)
+        throw TypeError(loc,
+                        fmt::format("{}: what the {} at {} decides by differs along \"{}\", along which {} is yet to "
+                                    "be summed: psum it first",
+                                    c.who, c.who, to_string(c.loc), axis, ir::to_string(captured)));
+}
+
+std::string surroundings_key() {
+  std::string key;
+  for (const NamedAxis& a : open_axes())
+    key += fmt::format("{}={},{}[{}];", a.name, a.size, static_cast<int>(a.kind), fmt::join(a.parts, ","));
+  for (const Choice& c : open_choices()) key += fmt::format("?{};", fmt::join(c.axes, ","));
+  return key;
 }
 
 void check_all_meet(const AxesInScope& axes, std::string_view who, Loc loc) {

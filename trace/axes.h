@@ -51,6 +51,11 @@ AxesInScope axes_in_scope(const AxisNames& names, std::string_view who, Loc loc)
 
 /// Those of all enclosing shard_maps, sorted by name.
 ir::Axes manual_axes();
+/// Throws TypeError where `name` is one of them: what a value is along that is told by name.
+void check_is_no_mesh_axis(const std::string& name, std::string_view who, Loc loc);
+
+/// All that a trace can find out about the axes and choices around it, as part of a key; empty where there are none.
+std::string surroundings_key();
 
 /// While the regions are traced of which each device runs its own, or as often as it likes: all they capture differs
 /// along `axes` too, and those devices cannot meet there.
@@ -63,6 +68,8 @@ class ChoiceScope {
 };
 /// The axes of all enclosing choices, sorted by name.
 ir::Axes chosen_axes();
+/// Throws TypeError where a choice is read by a value yet to be summed along an axis of it.
+void check_none_is_unreduced(ir::Type captured, Loc loc);
 /// Throws TypeError where devices along one of the axes may not all get here.
 void check_all_meet(const AxesInScope& axes, std::string_view who, Loc loc);
 

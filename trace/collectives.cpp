@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "ir/manual.h"
 #include "ir/ops/attrs.h"
 #include "ir/ops/rules.h"
 #include "trace/apply.h"
@@ -16,14 +17,17 @@
 namespace sheaf {
 namespace {
 
-// One equation over axes of one kind; the operand differs along those of a mesh.
+ir::Type type_of(const Operand& x) { return x.array() ? x.array()->node()->type : ir::Type(x.dtype(), {}); }
+
+// One equation over axes of one kind; along those of a mesh the operand is made to vary, unless it is a sum yet.
 template <class A>
 Array collective(std::string_view who, const ir::OpDef& op, Operand x, const AxesInScope& axes, A attrs) {
   const Loc loc = UserLine::or_own(x.loc());
   check_all_meet(axes, who, loc);
   attrs.axes = axes.names();
   return apply1(who, RuleKey().add(attrs.axes[0]), {x}, loc, [&](ir::Builder& b, const ir::Values& v) -> ir::Values {
-    return {emit1(b, op, {ir::varied(v[0], axes.manual())}, attrs)};
+    const ir::Axes varying = ir::without(axes.manual(), v[0].type().manual().unreduced);
+    return {emit1(b, op, {ir::varied(v[0], varying)}, attrs)};
   });
 }
 
@@ -31,19 +35,21 @@ bool is_one_equation(const AxesInScope& axes) { return axes.axes.size() == 1 || 
 
 AxesInScope only(const NamedAxis& axis) { return {.axes = {axis}, .size = axis.size}; }
 
-// The axes by kind: of vmaps first, each alone, then those of a mesh.
-std::vector<AxesInScope> by_kind(const AxesInScope& axes) {
+// The axes by kind: of vmaps first, each alone, then those of a mesh along which x is unreduced, then its others.
+std::vector<AxesInScope> by_kind(const AxesInScope& axes, const Operand& x) {
   std::vector<AxesInScope> groups;
-  AxesInScope manual;
+  AxesInScope unreduced, others;
   for (const NamedAxis& a : axes.axes) {
     if (a.kind != NamedAxis::Kind::manual) {
       groups.push_back(only(a));
       continue;
     }
-    manual.axes.push_back(a);
-    manual.size *= a.size;
+    AxesInScope& group = ir::along(type_of(x).manual(), a.name) == Along::unreduced ? unreduced : others;
+    group.axes.push_back(a);
+    group.size *= a.size;
   }
-  if (!manual.axes.empty()) groups.push_back(std::move(manual));
+  for (AxesInScope* group : {&unreduced, &others})
+    if (!group->axes.empty()) groups.push_back(std::move(*group));
   return groups;
 }
 
@@ -60,7 +66,7 @@ Array reduced(std::string_view who, Operand x, const AxisNames& names, ir::Reduc
     throw ShapeError(
         loc, fmt::format("{}: {} has no examples, of which none is the largest or smallest", who, axes_text(names)));
   Array y = to_array(x);
-  for (const AxesInScope& group : by_kind(axes))
+  for (const AxesInScope& group : by_kind(axes, x))
     y = collective(who, ir::ops::all_reduce, Operand(y, loc), group, ir::ops::AllReduce{.kind = kind});
   return y;
 }
@@ -84,7 +90,7 @@ Array gathered(std::string_view who, Operand x, const AxisNames& names, const Al
   const UserLine line(loc);
   const AxesInScope axes = axes_in_scope(names, who, loc);
   const int dim = checked_dim(who, options.dim, x.rank() + !options.tiled, loc);
-  ir::ops::AllGather attrs{.dim = dim, .tiled = options.tiled, .invariant = options.invariant};
+  ir::ops::AllGather attrs{.dim = dim, .tiled = options.tiled, .to = options.to};
   if (is_one_equation(axes)) {
     attrs.size = axes.size;
     return collective(who, ir::ops::all_gather, x, axes, attrs);
@@ -141,7 +147,9 @@ Array exchanged(Operand x, const AxisNames& names, const AllToAll& options, std:
 
 }  // namespace
 
-Array psum(Operand x, const AxisNames& axes) { return reduced("psum", x, axes, ir::ReduceKind::sum); }
+Array psum(Operand x, const AxisNames& axes) {
+  return reduced("psum", is_bool(x.dtype()) ? Operand(convert(x, i32), x.loc()) : x, axes, ir::ReduceKind::sum);
+}
 Array pmax(Operand x, const AxisNames& axes) { return reduced("pmax", x, axes, ir::ReduceKind::max); }
 Array pmin(Operand x, const AxisNames& axes) { return reduced("pmin", x, axes, ir::ReduceKind::min); }
 
@@ -188,6 +196,8 @@ Array ppermute(Operand x, const AxisNames& names, const std::vector<std::pair<st
       throw ShapeError(loc, fmt::format("ppermute: the pair ({}, {}) is out of range for {} of size {}", from, to,
                                         axes_text(names), axes.size));
     if (sources[to] >= 0) throw ShapeError(loc, fmt::format("ppermute: example {} gets two values", to));
+    if (std::find(attrs.sources.begin(), attrs.sources.end(), from) != attrs.sources.end())
+      throw ShapeError(loc, fmt::format("ppermute: example {} gives its value to two", from));
     sources[to] = from;
     attrs.sources.push_back(from);
     attrs.targets.push_back(to);
@@ -230,11 +240,33 @@ std::int64_t axis_size(const AxisNames& axes, Loc own) {
   return axes_in_scope(axes, "axis_size", UserLine::or_own(own)).size;
 }
 
-Array pvary(Operand x, const AxisNames& axes) {
+Array pscatter(Operand x, const AxisNames& names, const Pscatter& options) {
   const Loc loc = UserLine::or_own(x.loc());
-  const ir::Axes manual = axes_in_scope(axes, "pvary", loc).manual();
-  return apply1("pvary", RuleKey(), {x}, loc,
-                [&](ir::Builder&, const ir::Values& v) { return ir::Values{ir::varied(v[0], manual)}; });
+  const UserLine line(loc);
+  const AxesInScope axes = axes_in_scope(names, "pscatter", loc);
+  const int dim = checked_axis("pscatter", x, options.dim, loc);
+  Array y = to_array(x);
+  check_divides("pscatter", y, dim, names, axes.size, options.tiled, loc);
+  ir::ops::Pscatter attrs{.axes = axes.names(), .size = axes.size, .dim = dim, .tiled = options.tiled};
+  if (axes.all_manual())
+    return apply1("pscatter", RuleKey().add(attrs.axes[0]), {x}, loc, [&](ir::Builder& b, const ir::Values& v) {
+      return ir::Values{emit1(b, ir::ops::pscatter, v, attrs)};
+    });
+  if (!options.tiled) return take(y, axis_index(names, loc), dim);
+  Shape blocks = y.shape();
+  blocks.insert(blocks.begin() + dim, axes.size);
+  blocks[dim + 1] /= axes.size;
+  return take(reshape(y, blocks), axis_index(names, loc), dim);
+}
+
+Array pcast(Operand x, const AxisNames& axes, const Pcast& options) {
+  const Loc loc = UserLine::or_own(x.loc());
+  ir::Axes manual = axes_in_scope(axes, "pcast", loc).manual();
+  if (options.to == Along::varying) manual = ir::without(std::move(manual), type_of(x).varying());
+  if (manual.empty()) return to_array(x);
+  const ir::ops::Pcast attrs{.axes = std::move(manual), .to = options.to};
+  return apply1("pcast", RuleKey(), {x}, loc,
+                [&](ir::Builder& b, const ir::Values& v) { return ir::Values{emit1(b, ir::ops::pcast, v, attrs)}; });
 }
 
 std::vector<Array> detail::gathered_rows(const Operand& x, const AxisNames& axes) {
@@ -242,7 +274,7 @@ std::vector<Array> detail::gathered_rows(const Operand& x, const AxisNames& axes
   const UserLine line(loc);
   if (axes_in_scope(axes, "preduce", loc).size == 0)
     throw ShapeError(loc, fmt::format("preduce: {} has no examples to combine", axes_text(axes)));
-  const Array all = gathered("preduce", x, axes, {.invariant = true});
+  const Array all = gathered("preduce", x, axes, {.to = Along::invarying});
   std::vector<Array> rows;
   for (std::int64_t i = 0; i < all.shape()[0]; ++i) rows.push_back(all[i]);
   return rows;

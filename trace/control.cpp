@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "ir/manual.h"
 #include "ir/ops/attrs.h"
 #include "ir/ops/rules.h"
 #include "passes/emit.h"
@@ -39,8 +40,19 @@ void check_carry_tree(const Loop& loop, const FlatCall& body, const std::string&
                                           loop.who));
 }
 
+// What differs only along manual axes, of which one is unreduced along some.
+std::string cast_fix(ir::Type in, ir::Type out) {
+  for (const std::string& axis : out.manual().unreduced)
+    if (ir::along(in.manual(), axis) != Along::unreduced)
+      return fmt::format("start from pcast({}, \"{}\", {{.to = Along::unreduced}}) or return psum(.., \"{}\")",
+                         ir::along(in.manual(), axis) == Along::varying ? ".." : fmt::format("pcast(.., \"{}\")", axis),
+                         axis, axis);
+  return fmt::format("start from psum(.., \"{}\")", ir::without(in.manual().unreduced, out.manual().unreduced)[0]);
+}
+
 std::string carry_fix(const LeafType& in, const LeafType& out) {
   const std::string_view enter = name(in.type.dtype()), leave = name(out.type.dtype());
+  if (in.type.with_manual({}) == out.type.with_manual({})) return cast_fix(in.type, out.type);
   if (in.type.dims() == out.type.dims())
     return fmt::format("start from convert(.., {}) or return convert(.., {})", leave, enter);
   return fmt::format("start from {} or return {}", text(out), text(in));
@@ -63,7 +75,8 @@ Traced trace_body(const Loop& loop, const FlatCall& body, const std::string& sta
     std::vector<LeafType> next = carry;
     for (std::size_t i = 0; i < carry.size(); ++i) {
       const std::optional<LeafType> both = meet(carry[i], t.results[i]);
-      const LeafType kept = both ? varied(carry[i], both->type.varying()) : carry[i];
+      LeafType kept = carry[i];
+      if (both) kept.type = kept.type.with_manual(both->type.manual());
       if (both && (carry[i].is_weak || both->type == kept.type)) next[i] = carry[i].is_weak ? *both : kept;
       else
         wrong += fmt::format("\n  {} enters as {}, leaves as {}: {}", leaf_name(leaving[i], "it"), text(carry[i]),
@@ -85,15 +98,15 @@ ir::FunctionRef with_a_result(const ir::FunctionRef& f) {
   return b.finish({b.constant(i32, 0)});
 }
 
-// What a loop reads only as differing along manual axes is cast once, before it: then its cotangents are added up over
-// the steps on each device, and once over the devices.
+// What a loop reads only as cast along manual axes is cast once, before it: then its cotangents are added up over the
+// steps on each device, and once over the devices.
 ir::FunctionRef cast_outside(const ir::FunctionRef& f, std::size_t consts, std::size_t carry) {
   if (manual_axes().empty()) return f;
   ir::ValueTable<const ir::Eqn*> cast(*f);
   ir::ValueTable<char> stays(*f, 0);
   for (const ir::Eqn* e : f->eqns())
     for (const ir::Value v : e->operands) {
-      stays[v] = stays[v] || e->op != &ir::ops::pvary || (cast[v] && cast[v] != e);
+      stays[v] = stays[v] || e->op != &ir::ops::pcast || (cast[v] && cast[v] != e);
       cast[v] = e;
     }
   for (const ir::Value r : f->results()) stays[r] = true;
@@ -106,7 +119,7 @@ ir::FunctionRef cast_outside(const ir::FunctionRef& f, std::size_t consts, std::
     params.push_back(b.param(moves ? cast[p]->out().type() : p.type(), p.name()));
   }
   return b.finish(passes::emit_each(b, *f, params, [](ir::Builder& to, const ir::Eqn& e, ir::Values operands) {
-    if (e.op == &ir::ops::pvary && operands[0].type() == e.out().type()) return operands;
+    if (e.op == &ir::ops::pcast && operands[0].type() == e.out().type()) return operands;
     return to.clone(e, std::move(operands));
   }));
 }
@@ -208,6 +221,7 @@ std::pair<Traced, Traced> trace_while(const Loop& loop, const FlatCall& conditio
                                       const std::string& statics, std::vector<LeafType>& carry) {
   for (ir::Axes decided;;) {
     const ChoiceScope choice(decided, loop.who, loop.loc);
+    for (const LeafType& t : carry) check_none_is_unreduced(t.type, loop.loc);
     carry = varied(std::move(carry), decided);
     Traced step = trace_body(loop, body, statics, carry, {}, false);
     Traced test =
@@ -357,7 +371,12 @@ std::vector<Array> branch(bool is_cond, const Operand& which, std::span<const Fl
   check_which(is_cond, which, branches.size(), loc);
   // Where devices choose different branches, all that goes in and comes out differs.
   const ir::Axes decided = which.array() ? leaf_type(*which.array(), loc).type.varying() : ir::Axes{};
-  const std::vector<LeafType> types = varied(leaf_types(*branches[0]), decided);
+  const std::vector<LeafType> own = leaf_types(*branches[0]);
+  {
+    const ChoiceScope choice(decided, is_cond ? "cond" : "switch_", loc);
+    for (const LeafType& t : own) check_none_is_unreduced(t.type, loc);
+  }
+  const std::vector<LeafType> types = varied(own, decided);
   const std::vector<Traced> traced = trace_branches(is_cond, branches, types, decided, loc);
   std::vector<const Traced*> regions;
   for (const Traced& t : traced) regions.push_back(&t);

@@ -6,6 +6,7 @@
 
 #include <optional>
 
+#include "ir/manual.h"
 #include "ir/op.h"
 #include "ir/ops/attrs.h"
 #include "passes/emit.h"
@@ -74,15 +75,21 @@ void check_tree(const char* who, const char* part_name, const std::vector<std::s
                                      part_name, list_of(wanted), list_of(given)));
 }
 
+// Where one step makes the one type of the other.
+std::string fix_of(ir::Type wanted, ir::Type given) {
+  if (wanted.dims() != given.dims()) return "";
+  if (wanted.dtype() != given.dtype()) return fmt::format("; return convert(.., {})", name(wanted.dtype()));
+  const ir::Axes sums = ir::without(given.varying(), wanted.varying());
+  return sums.empty() ? "" : fmt::format("; return psum(.., \"{}\")", sums[0]);
+}
+
 void check_types(const char* who, const char* part_name, const char* noun, const std::vector<std::string>& paths,
                  std::span<const LeafType> wanted, std::span<const LeafType> given, bool integers, Loc loc) {
   std::string wrong;
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     if (wanted[i].type == given[i].type || (!integers && !is_differentiable(wanted[i].type.dtype()))) continue;
-    const bool same_dims = wanted[i].type.dims() == given[i].type.dims();
     wrong += fmt::format("\n  {} {}: must be {}, is {}{}", noun, leaf_name(paths[i], "the result"), text(wanted[i]),
-                         text(given[i]),
-                         same_dims ? fmt::format("; return convert(.., {})", name(wanted[i].type.dtype())) : "");
+                         text(given[i]), fix_of(wanted[i].type, given[i].type));
   }
   if (!wrong.empty())
     throw TypeError(loc, fmt::format("{}: {} returns another type than it must{}", who, part_name, wrong));
@@ -105,10 +112,11 @@ std::vector<std::string> argument_paths(const FlatCall& f) {
   return paths;
 }
 
-// As with ops without regions: a rule has one answer for all arguments.
+// As with ops without regions: a rule has one answer for all arguments. A sum stays one.
 std::vector<LeafType> differing_together(std::vector<LeafType> types) {
   const ir::Axes all = varying_of(types);
-  return varied(std::move(types), all);
+  for (LeafType& t : types) t = varied(t, ir::without(all, t.type.manual().unreduced));
+  return types;
 }
 
 Tracing tracing(const char* who, Loc loc) { return {.what = who, .name = who, .loc = loc}; }
@@ -189,9 +197,11 @@ std::vector<Array> custom_vjp(const FlatCall& f, const FlatCall* rule, const Fla
 
   const std::vector<LeafType> residuals = part(ahead.results, outs, ahead.results.size() - outs);
   const std::unique_ptr<FlatCall> backward = make_backward(ahead.structure);
-  const Traced back = trace_call(WithResultTypes(*backward, types), tracing(who, loc), residuals + value.results);
+  const std::vector<LeafType> wanted = cotangents(types);
+  const Traced back =
+      trace_call(WithResultTypes(*backward, wanted), tracing(who, loc), residuals + cotangents(value.results));
   check_tree(who, "the backward function", argument_paths(f), back.structure.paths, loc);
-  check_types(who, "the backward function", "cotangent", argument_paths(f), types, back.results, false, loc);
+  check_types(who, "the backward function", "cotangent", argument_paths(f), wanted, back.results, false, loc);
 
   std::optional<Traced> both;
   if (rule) both = trace_forward_rule(who, *rule, types, value, loc);

@@ -5,11 +5,13 @@
 
 #include <algorithm>
 
+#include "ir/manual.h"
 #include "ir/op.h"
 #include "passes/transforms.h"
 #include "sheaf/ops.h"
 #include "trace/messages.h"
 #include "trace/recorder.h"
+#include "trace/region_op.h"
 #include "trace/trace_call.h"
 
 namespace sheaf::detail {
@@ -41,9 +43,8 @@ std::vector<Array> checked_tangents(std::string_view who, std::string_view noun,
     if (t.type.dims() != wanted[i].type.dims())
       throw ShapeError(loc, fmt::format("{}: the {} of {} must be {}, not {}", who, noun, places[i],
                                         ir::to_string(wanted[i].type), ir::to_string(t.type)));
-    const bool is_as_wanted = t.type.with_varying(wanted[i].type.varying()) == wanted[i].type &&
-                              ir::without(t.type.varying(), wanted[i].type.varying()).empty();
-    if (!is_as_wanted && !t.is_weak)
+    const std::optional<LeafType> both = meet(t, wanted[i]);
+    if ((!both || both->type != wanted[i].type) && !t.is_weak)
       throw TypeError(loc, fmt::format("{}: the {} of {} must be {}, not {}", who, noun, places[i],
                                        ir::to_string(wanted[i].type), ir::to_string(t.type)));
     out.push_back(*given[i]);
@@ -83,6 +84,10 @@ passes::Mask with_gradient(const char* who, const FlatCall& call, std::span<cons
 
 void check_value(const char* who, const Traced& t, Loc loc) {
   const ir::Type value = t.results[0].type;
+  if (const ir::Axes& axes = value.manual().reduced; !axes.empty())
+    throw ShardingError(loc, fmt::format("{}: the function returns {}, which is reduced along \"{}\", so that its "
+                                         "cotangent is no one value: return pmean(.., \"{}\")",
+                                         who, ir::to_string(value), axes[0], axes[0]));
   if (value.rank() != 0)
     throw ShapeError(loc, fmt::format("{}: the function must return a scalar, not {}; reduce it with sum() or mean()",
                                       who, ir::to_string(value)));
@@ -181,8 +186,8 @@ Linearization vjp(const FlatCall& call) {
   linear->who = "vjp", linear->noun = "cotangent";
   linear->function = v.backward;
   linear->residuals.assign(all.begin() + results, all.end());
-  linear->in = t.results, linear->in_places = result_places(t.structure);
-  linear->out = types, linear->out_mask = differentiable(types);
+  linear->in = cotangents(t.results), linear->in_places = result_places(t.structure);
+  linear->out = cotangents(types), linear->out_mask = differentiable(types);
   all.resize(t.results.size());
   return {std::move(all), std::move(t.structure), std::move(linear)};
 }

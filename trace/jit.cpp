@@ -13,11 +13,11 @@
 #include "ir/log.h"
 #include "ir/op.h"
 #include "ir/text.h"
-#include "passes/transforms.h"
 #include "runtime/cache.h"
 #include "runtime/counters.h"
 #include "trace/aot.h"
 #include "trace/apply.h"
+#include "trace/axes.h"
 #include "trace/mesh.h"
 #include "trace/messages.h"
 #include "trace/recorder.h"
@@ -33,7 +33,7 @@ std::atomic<std::int64_t> all_traces{0};
 // One signature: what was traced for it, and the program once it has run.
 struct Entry {
   std::vector<LeafType> types;
-  std::string statics;
+  std::string statics, around;  // around: surroundings_key()
   Traced traced;
   std::vector<bool> donated;  // per parameter
   std::vector<bool> result_weak;
@@ -81,7 +81,7 @@ class detail::JitFunction {
 
   aot::detail::Ptr<aot::detail::Program> program(const FlatCall& call) {
     const EntryPtr e = find(call);
-    if (!e->is_reusable)
+    if (!e->is_reusable || !e->around.empty())
       throw TypeError(loc_, fmt::format("{}: it uses values or a named axis of the trace around it, and so has no "
                                         "program of its own",
                                         what_));
@@ -110,7 +110,7 @@ class detail::JitFunction {
  private:
   static bool matches(const Entry& e, const FlatCall& call) {
     const std::span<const Array* const> leaves = call.leaves();
-    if (leaves.size() != e.types.size() || call.statics() != e.statics) return false;
+    if (leaves.size() != e.types.size() || call.statics() != e.statics || surroundings_key() != e.around) return false;
     for (std::size_t i = 0; i < leaves.size(); ++i) {
       const ArrayNode* node = leaves[i]->node().get();
       if (!node || node->type != e.types[i].type || node->is_weak != e.types[i].is_weak) return false;
@@ -121,6 +121,7 @@ class detail::JitFunction {
   EntryPtr find_or_trace(const FlatCall& call) {
     const std::vector<LeafType> types = leaf_types(call);
     std::string key = call.statics();
+    key += surroundings_key();
     for (const LeafType& t : types) {
       const void* p = &t.type.data();
       key.append(reinterpret_cast<const char*>(&p), sizeof p);
@@ -149,6 +150,7 @@ class detail::JitFunction {
     auto e = std::make_shared<Entry>();
     e->types = types;
     e->statics = call.statics();
+    e->around = surroundings_key();
     e->donated = donated_leaves(call);
     e->traced = trace_call(call, how, types);
     ++traces_;
@@ -156,8 +158,6 @@ class detail::JitFunction {
     if (std::find(e->donated.begin(), e->donated.end(), true) == e->donated.end()) e->donated.clear();
     else e->donated.resize(e->traced.function->params().size(), false);
     for (const LeafType& r : e->traced.results) e->result_weak.push_back(r.is_weak);
-    // What a collective means depends on the vmaps around this call.
-    e->is_reusable = !passes::goes_over(*e->traced.function, "");
     for (const Array& c : e->traced.captured) {
       e->captured.push_back(&c);
       e->is_reusable &= c.node()->kind != ArrayNode::Kind::traced;
@@ -248,8 +248,8 @@ class detail::JitFunction {
   // results are wanted becomes constraints around it.
   void stage(Recorder& r, const Entry& e, const FlatCall& call, std::vector<Array>& out) const {
     const Loc loc = UserLine::or_own(call.loc() ? call.loc() : loc_);
-    e.program->check_can_be_part(*Recorder::outermost(), loc);
-    if (const Mesh& mesh = e.program->named_mesh()) note_mesh(mesh, loc);
+    e.program->check_can_be_part(Recorder::outermost()->info(), loc);
+    if (const Mesh& mesh = e.program->named_mesh()) note_mesh(mesh, what_, loc);
     std::vector<Array> inputs = inputs_of(call, e.traced);
     e.program->constrain_inputs(inputs, loc);
     out = options_.inlined ? apply_function(e.traced.function, inputs, loc) : staged_call(r, e, inputs, loc);

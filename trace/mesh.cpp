@@ -161,29 +161,35 @@ std::string text_with_devices(const Mesh& mesh) {
   return fmt::format("{} of {}", to_string(mesh), ids.empty() ? "no devices" : "cpu:" + numbers_text(ids));
 }
 
+std::pair<std::string, std::string> told_apart(const Mesh& a, const Mesh& b) {
+  const auto text = [](const Mesh& m) {
+    return m && m.rank() == 0 && !m.is_abstract() ? to_string(m.devices()[0]) : to_string(m);
+  };
+  std::pair texts(text(a), text(b));
+  if (texts.first == texts.second && a != b) texts = {text_with_devices(a), text_with_devices(b)};
+  return texts;
+}
+
+bool are_same_place(const Mesh& a, const Mesh& b) {
+  if (a == b) return true;
+  const auto same_size = [](const MeshAxis& x, const MeshAxis& y) { return x.size == y.size; };
+  return a.devices() == b.devices() && std::ranges::equal(a.axes(), b.axes(), same_size);
+}
+
 namespace {
 
-struct Noted {
-  Mesh mesh;
-  std::weak_ptr<const TraceInfo> by;
-};
 
 auto& noted() {
-  thread_local absl::flat_hash_map<ir::Mesh, Noted> meshes;
+  thread_local absl::flat_hash_map<ir::Mesh, Mesh> meshes;
   return meshes;
 }
 
 }  // namespace
 
-void note_mesh(const Mesh& mesh, Loc loc) {
-  const std::shared_ptr<const TraceInfo> trace = Recorder::outermost();
-  Noted& known = noted()[ir_mesh(mesh)];
-  const bool is_of_this_program = trace && known.by.lock() == trace;
-  if (is_of_this_program && mesh.is_abstract()) return;
-  if (is_of_this_program && !known.mesh.is_abstract() && known.mesh != mesh)
-    throw ShardingError(loc, fmt::format("{}: a program runs on one mesh, not on {} and {}", trace_text(*trace),
-                                         text_with_devices(known.mesh), text_with_devices(mesh)));
-  known = {mesh, trace};
+void note_mesh(const Mesh& mesh, const std::string& who, Loc loc) {
+  if (Recorder* program = Recorder::outermost()) program->keep_to_one(mesh, who, loc);
+  Mesh& known = noted()[ir_mesh(mesh)];
+  if (!known || !mesh.is_abstract()) known = mesh;
 }
 
 Mesh noted_mesh(ir::Mesh mesh) {
@@ -277,16 +283,19 @@ void check_wish(const std::string& what, const Mesh& mesh, const PartitionSpec& 
                                              what, to_string(spec), subject, d));
 }
 
-ir::Sharding checked_layout(const std::string& what, const Mesh& mesh, const PartitionSpec& spec, const Shape& shape,
-                            const std::string& subject, Loc loc) {
-  check_spec(what, mesh, spec, shape, subject, loc);
-  ir::Sharding layout = ir::Sharding::replicated(static_cast<int>(shape.size()));
-  for (std::size_t d = 0; d < spec.dims.size(); ++d) {
+void check_is_closed(const std::string& what, const PartitionSpec& spec, const std::string& subject, Loc loc) {
+  for (std::size_t d = 0; d < spec.dims.size(); ++d)
     if (spec.dims[d].is_open)
       throw ShardingError(loc, fmt::format("{}: {} of {}: dim {} is unconstrained, which only with_sharding takes",
                                            what, to_string(spec), subject, d));
-    layout.dims[d] = atoms_of(mesh).of(spec.dims[d].axes);
-  }
+}
+
+ir::Sharding checked_layout(const std::string& what, const Mesh& mesh, const PartitionSpec& spec, const Shape& shape,
+                            const std::string& subject, Loc loc) {
+  check_spec(what, mesh, spec, shape, subject, loc);
+  check_is_closed(what, spec, subject, loc);
+  ir::Sharding layout = ir::Sharding::replicated(static_cast<int>(shape.size()));
+  for (std::size_t d = 0; d < spec.dims.size(); ++d) layout.dims[d] = atoms_of(mesh).of(spec.dims[d].axes);
   check_divides(what, mesh, spec, shape, subject, loc);
   return layout;
 }

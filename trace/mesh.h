@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "ir/mesh.h"
@@ -32,7 +33,9 @@ void check_divides(const std::string& what, const Mesh& mesh, const PartitionSpe
 /// Both, and that no axis is taken in parts: where a program may be told that a value is to lie.
 void check_wish(const std::string& what, const Mesh& mesh, const PartitionSpec& spec, const Shape& shape,
                 const std::string& subject, Loc loc);
-/// The first two, and that no dim is unconstrained: a layout that an array can have.
+/// Throws ShardingError where a dim is unconstrained.
+void check_is_closed(const std::string& what, const PartitionSpec& spec, const std::string& subject, Loc loc);
+/// The checks of a spec, that it divides, and that it is closed: a layout that an array can have.
 ir::Sharding checked_layout(const std::string& what, const Mesh& mesh, const PartitionSpec& spec, const Shape& shape,
                             const std::string& subject, Loc loc);
 /// Also that it has devices.
@@ -50,9 +53,15 @@ std::string text_with_devices(const Mesh& mesh);
 std::vector<Slice> slices_of(const Shape& shape, const ir::MeshAtoms& atoms, const ir::Sharding& layout,
                              std::int64_t device);
 
+/// The texts of two meshes, with their devices if it is these that differ: "[x=4] on cpu:0 to cpu:3".
+std::pair<std::string, std::string> told_apart(const Mesh& a, const Mesh& b);
+/// Whether the same devices are in the same places, whatever the axes are called.
+bool are_same_place(const Mesh& a, const Mesh& b);
+
 /// A program names only the axes of its mesh. Its devices are those that the traces of this thread last gave a mesh of
-/// these axes, else the first ones. Throws ShardingError where the outermost trace has given it others.
-void note_mesh(const Mesh& mesh, Loc loc);
+/// these axes, else the first ones. Throws ShardingError where the trace has a mesh of these axes and other devices;
+/// `who` is what names the mesh now.
+void note_mesh(const Mesh& mesh, const std::string& who, Loc loc);
 Mesh noted_mesh(ir::Mesh mesh);
 
 /// The specs of the leaves at `paths`. Throws TypeError where a leaf has no spec, a path no leaf, or a path two specs.

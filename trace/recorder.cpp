@@ -1,11 +1,15 @@
 // The stack of traces of a thread, and closure conversion between them.
 #include "trace/recorder.h"
 
+#include <fmt/format.h>
+
+#include "ir/manual.h"
 #include "ir/ops/attrs.h"
 #include "ir/ops/rules.h"
 #include "passes/emit.h"
 #include "trace/apply.h"
 #include "trace/axes.h"
+#include "trace/mesh.h"
 #include "trace/messages.h"
 #include "trace/runnable.h"
 
@@ -30,11 +34,21 @@ Recorder::~Recorder() {
 }
 
 Recorder* Recorder::current() { return innermost; }
-
-std::shared_ptr<const TraceInfo> Recorder::outermost() {
-  const Recorder* r = innermost;
+Recorder* Recorder::outermost() {
+  Recorder* r = innermost;
   while (r && r->outer_) r = r->outer_;
-  return r ? r->info_ : nullptr;
+  return r;
+}
+
+void Recorder::keep_to_one(const Mesh& mesh, const std::string& who, Loc loc) {
+  for (const NamedMesh& other : meshes_) {
+    if (other.mesh == mesh || ir_mesh(other.mesh) != ir_mesh(mesh)) continue;
+    if (other.mesh.is_abstract() || mesh.is_abstract()) continue;
+    const auto [there, here] = told_apart(other.mesh, mesh);
+    throw ShardingError(loc, fmt::format("{}: a program runs on one mesh\n  {} at {}: {}\n  {} at {}: {}", info_->what,
+                                         other.who, to_string(other.loc), there, who, to_string(loc), here));
+  }
+  meshes_.push_back({mesh, who, loc});
 }
 
 Array Recorder::param(ir::Type type, bool is_weak, const ParamName& name, bool precise) {
@@ -68,11 +82,12 @@ const void* capture_key(const ArrayNode& node) {
   return node.placement ? static_cast<const void*>(&node) : node.buffer.get();
 }
 
-ir::Value Recorder::capture(const Array& x, const ArrayNode& node) {
+ir::Value Recorder::capture(const Array& x, const ArrayNode& node, Loc use) {
   const bool is_concrete = node.kind == ArrayNode::Kind::concrete;
   ir::Value& value = captures_[capture_key(node)];
   if (!value) {
     const ir::Type type = is_concrete ? node.type : node.value.type();
+    check_none_is_unreduced(type, use);
     value = builder_.param(type.with_varying(ir::joined(type.varying(), chosen_axes())));
     captured_.push_back(x);
   }
@@ -84,7 +99,7 @@ ir::Value Recorder::lift(const Array& x, Loc use, std::optional<DType> as) {
   const DType wanted = as.value_or(node.type.dtype());
   switch (node.kind) {
     case ArrayNode::Kind::number: return constant(builder_, node.number, wanted);
-    case ArrayNode::Kind::concrete: return ir::ops::convert_to(capture(x, node), wanted);
+    case ArrayNode::Kind::concrete: return ir::ops::convert_to(capture(x, node, use), wanted);
     case ArrayNode::Kind::abstract:
       throw TypeError(
           use, "an array made by abstract() has no value: " + type_text(node) + " made at " + to_string(node.made_at));
@@ -94,7 +109,7 @@ ir::Value Recorder::lift(const Array& x, Loc use, std::optional<DType> as) {
   const Recorder* owner = outer_;
   while (owner && owner->info_ != node.trace) owner = owner->outer_;
   if (!owner) throw_leaked(node, use);
-  return ir::ops::convert_to(capture(x, node), wanted);
+  return ir::ops::convert_to(capture(x, node, use), wanted);
 }
 
 ir::FunctionRef Recorder::finish(std::span<const Array> results, Loc loc) {
@@ -125,7 +140,7 @@ std::vector<Array> apply_function(const ir::FunctionRef& f, std::span<const Arra
   r->builder().set_loc(loc);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const ir::Type type = f->params()[i].type();
-    args.push_back(ir::varied(r->lift(inputs[i], loc, type.dtype()), type.varying()));
+    args.push_back(ir::casted(r->lift(inputs[i], loc, type.dtype()), type.manual()));
   }
   const ir::Values results = passes::inline_into(r->builder(), *f, args);
   for (std::size_t j = 0; j < results.size(); ++j) out.push_back(r->wrap(results[j], !weak.empty() && weak[j], loc));

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "ir/builder.h"
+#include "sheaf/mesh.h"
 #include "trace/array_node.h"
 
 namespace sheaf {
@@ -28,8 +29,8 @@ class Recorder {
 
   /// The innermost trace of this thread; null outside all of them.
   static Recorder* current();
-  /// Of the outermost one.
-  static std::shared_ptr<const TraceInfo> outermost();
+  /// That of the whole program.
+  static Recorder* outermost();
 
   /// How a traced argument is called: in messages (the user's name or path, or ""), in IR text, and by position.
   struct ParamName {
@@ -46,16 +47,24 @@ class Recorder {
   const TraceInfo& info() const { return *info_; }
   /// The arrays captured so far; they are the parameters after those made by `param`.
   const std::vector<Array>& captured() const { return captured_; }
+  /// Throws ShardingError where this program has a mesh of the same axes and other devices already.
+  void keep_to_one(const Mesh& mesh, const std::string& who, Loc loc);
   /// Seals the function. Results are lifted; no value of this trace may be used after.
   ir::FunctionRef finish(std::span<const Array> results, Loc loc);
 
  private:
-  ir::Value capture(const Array& x, const ArrayNode& node);
+  struct NamedMesh {
+    Mesh mesh;
+    std::string who;
+    Loc loc;
+  };
+  ir::Value capture(const Array& x, const ArrayNode& node, Loc use);
 
   std::shared_ptr<TraceInfo> info_;
   ir::Builder builder_;
   Recorder* outer_;
   std::vector<Array> captured_;
+  std::vector<NamedMesh> meshes_;
   absl::flat_hash_map<const void*, ir::Value> captures_;  // by buffer, placed array or outer value
 };
 

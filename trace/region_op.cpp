@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "ir/manual.h"
 #include "passes/emit.h"
 #include "trace/apply.h"
 #include "trace/recorder.h"
@@ -31,10 +32,11 @@ std::optional<LeafType> meet_on_one(const LeafType& a, const LeafType& b) {
 }  // namespace
 
 std::optional<LeafType> meet(const LeafType& a, const LeafType& b) {
-  if (a.type.varying() == b.type.varying()) return meet_on_one(a, b);
-  std::optional<LeafType> both =
-      meet_on_one({a.type.with_varying({}), a.is_weak}, {b.type.with_varying({}), b.is_weak});
-  if (both) both->type = both->type.with_varying(ir::joined(a.type.varying(), b.type.varying()));
+  if (a.type.manual() == b.type.manual()) return meet_on_one(a, b);
+  const std::optional<ir::Manual> manual = ir::common(a.type.manual(), b.type.manual());
+  std::optional<LeafType> both = meet_on_one({a.type.with_manual({}), a.is_weak}, {b.type.with_manual({}), b.is_weak});
+  if (!manual || !both) return {};
+  both->type = both->type.with_manual(*manual);
   return both;
 }
 
@@ -45,6 +47,11 @@ LeafType varied(LeafType t, const ir::Axes& axes) {
 
 std::vector<LeafType> varied(std::vector<LeafType> types, const ir::Axes& axes) {
   for (LeafType& t : types) t = varied(t, axes);
+  return types;
+}
+
+std::vector<LeafType> cotangents(std::vector<LeafType> types) {
+  for (LeafType& t : types) t.type = ir::cotangent_type(t.type);
   return types;
 }
 
@@ -59,11 +66,12 @@ std::vector<Array> WithResultTypes::trace(std::span<const Array> leaves, detail:
   for (std::size_t i = 0; i < std::min(results.size(), wanted_.size()); ++i) {
     if (!results[i].has_value()) continue;
     const LeafType have = leaf_type(results[i], loc());
-    if (have == wanted_[i] || meet(have, wanted_[i]) != wanted_[i]) continue;
-    Recorder& r = *Recorder::current();
     const ir::Type type = wanted_[i].type;
-    const ir::Value v = ir::varied(r.lift(results[i], loc(), type.dtype()), type.varying());
-    results[i] = r.wrap(v, wanted_[i].is_weak, results[i].made_at());
+    if (have == wanted_[i] || meet({have.type.with_manual(type.manual()), have.is_weak}, wanted_[i]) != wanted_[i])
+      continue;
+    Recorder& r = *Recorder::current();
+    const ir::Value v = ir::casted(r.lift(results[i], loc(), type.dtype()), type.manual());
+    if (v.type() == type) results[i] = r.wrap(v, wanted_[i].is_weak, results[i].made_at());
   }
   return results;
 }

@@ -23,6 +23,8 @@ std::optional<LeafType> meet(const LeafType& a, const LeafType& b);
 /// The type of the value that differs along these manual axes too.
 LeafType varied(LeafType t, const ir::Axes& axes);
 std::vector<LeafType> varied(std::vector<LeafType> types, const ir::Axes& axes);
+/// Those of their cotangents.
+std::vector<LeafType> cotangents(std::vector<LeafType> types);
 ir::Axes varying_of(std::span<const LeafType> types);
 
 /// A call whose results that are C++ numbers, or computed from such, take the dtypes wanted, and all of them the manual

@@ -84,11 +84,6 @@ std::string Runnable::result_place(std::size_t j) const {
   return fmt::format("{}: out_shardings of {}", options_.what, options_.wishes.result_names[j]);
 }
 
-std::string Runnable::lies(std::size_t i, const ArrayNode& node, const Mesh& other) const {
-  return fmt::format("\n  {}: {} on {}   (made at {})", input_name(i), type_text(node),
-                     place_text(*node.placement, other), to_string(node.made_at));
-}
-
 Runnable::Runnable(ir::FunctionRef f, RunnableOptions options) : function_(std::move(f)), options_(std::move(options)) {
   if (options_.what.empty()) options_.what = function_->name();
   own_mesh_ = mesh_for(*function_, options_.wishes.mesh, options_.what);
@@ -149,32 +144,38 @@ void Runnable::run_single(runtime::Device* device, std::span<const Array* const>
   }
 }
 
-Mesh Runnable::mesh_of(std::span<const Array* const> inputs, Loc loc) const {
+Mesh mesh_of_inputs(const std::string& what, const Mesh& own, std::span<const Array* const> inputs,
+                    absl::FunctionRef<std::string(std::size_t)> name_of, Loc loc) {
+  const auto lies = [&](std::size_t i, const Mesh& other) {
+    const ArrayNode& node = *inputs[i]->node();
+    return fmt::format("\n  {}: {} on {}   (made at {})", name_of(i), type_text(node),
+                       place_text(*node.placement, other), to_string(node.made_at));
+  };
   std::optional<std::size_t> first;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const ArrayNode& node = node_of(*inputs[i], loc);
     if (!node.placement) continue;
     if (!first) first = i;
-    const ArrayNode& other = *inputs[*first]->node();
-    if (node.placement->mesh != other.placement->mesh)
+    const Mesh &one = inputs[*first]->node()->placement->mesh, &other = node.placement->mesh;
+    if (!are_same_place(one, other))
       throw ShardingError(loc, fmt::format("{}: the arrays are on different meshes or devices: move one with "
                                            "device_put{}{}",
-                                           options_.what, lies(*first, other, node.placement->mesh),
-                                           lies(i, node, other.placement->mesh)));
+                                           what, lies(*first, other), lies(i, one)));
   }
-  const bool is_on_one = first && inputs[*first]->node()->placement->is_on_mesh();
-  if (!is_on_one && !own_mesh_ && options_.wishes.has_specs())
+  if (!first) return own;
+  const Mesh& theirs = inputs[*first]->node()->placement->mesh;
+  if (!own || is_for(own, theirs)) return theirs;
+  if (are_same_place(own, theirs)) return own;
+  throw ShardingError(loc, fmt::format("{}: the program is for the mesh {}: move the arrays with device_put{}", what,
+                                       told_apart(own, theirs).first, lies(*first, own)));
+}
+
+Mesh Runnable::mesh_of(std::span<const Array* const> inputs, Loc loc) const {
+  Mesh mesh = mesh_of_inputs(options_.what, own_mesh_, inputs, [this](std::size_t i) { return input_name(i); }, loc);
+  if (mesh.rank() == 0 && !own_mesh_ && options_.wishes.has_specs())
     throw ShardingError(loc, fmt::format("{}: in_shardings and out_shardings are of a mesh: give .mesh, or put an "
                                          "argument on one",
                                          options_.what));
-  if (!first) return own_mesh_;
-  const ArrayNode& node = *inputs[*first]->node();
-  const Mesh& mesh = node.placement->mesh;
-  if (own_mesh_ && !is_for(own_mesh_, mesh))
-    throw ShardingError(
-        loc, fmt::format("{}: the program is for the mesh {}: move the arrays with device_put{}", options_.what,
-                         own_mesh_.axes() == mesh.axes() ? text_with_devices(own_mesh_) : to_string(own_mesh_),
-                         lies(*first, node, own_mesh_)));
   return mesh;
 }
 
@@ -185,12 +186,14 @@ std::vector<const Placement*> Runnable::placements(const Mesh& mesh, std::span<c
   std::vector<const Placement*> in;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const ArrayNode& node = *inputs[i]->node();
+    const Placement* given = node.placement;
+    if (given && given->mesh != mesh) given = placement_of(mesh, given->layout);  // only the names differ
     const Placement* place = replicated_on(mesh, node.type.rank());
     if (i < wanted.size() && wanted[i]) {
       const std::string name = fmt::format("{}: in_shardings of {}", options_.what, input_name(i));
       place = placement_of(mesh, checked_layout(name, mesh, *wanted[i], node.type.dims(), type_text(node), loc));
     }
-    in.push_back(node.placement ? node.placement : place);
+    in.push_back(given ? given : place);
   }
   return in;
 }

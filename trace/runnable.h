@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "sheaf/mesh.h"
 #include "trace/communication.h"
 #include "trace/execute.h"
@@ -39,6 +40,11 @@ struct RunnableOptions {
   std::vector<bool> weak = {};  // per result; empty: none
   MeshWishes wishes = {};
 };
+
+/// The mesh that a program runs on: `own`, if it names one, else that of the inputs. Throws ShardingError where inputs
+/// that somebody put somewhere are on another, or on several; one that differs in names only is the same.
+Mesh mesh_of_inputs(const std::string& what, const Mesh& own, std::span<const Array* const> inputs,
+                    absl::FunctionRef<std::string(std::size_t)> name_of, Loc loc);
 
 class Runnable {
  public:
@@ -80,7 +86,6 @@ class Runnable {
   MeshProgram mesh_program(const Mesh& mesh, std::span<const Placement* const> in, Loc loc) const;
   std::string input_name(std::size_t i) const;
   std::string result_place(std::size_t j) const;
-  std::string lies(std::size_t i, const ArrayNode& node, const Mesh& other) const;
   Planned planned_within(const MeshProgram& program, Loc loc) const;
   CompiledPtr compile_within(const MeshProgram& program, Loc loc) const;
 

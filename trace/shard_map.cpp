@@ -15,6 +15,7 @@
 #include "trace/mesh.h"
 #include "trace/recorder.h"
 #include "trace/region_op.h"
+#include "trace/runnable.h"
 
 namespace sheaf {
 namespace {
@@ -65,9 +66,12 @@ std::vector<std::string> spec_texts(const std::vector<PartitionSpec>& specs, con
   return texts;
 }
 
-// Arrays of the current program, as far as they have values, where the map wants them.
-std::vector<Array> put(const Map& map, std::span<const Array> inputs, Loc loc) {
+// Arrays that are on no other mesh, where the map wants them.
+std::vector<Array> put(const Map& map, const ir::Function& body, std::span<const Array> inputs, Loc loc) {
   check_has_devices(map.who, map.mesh, loc);
+  std::vector<const Array*> pointers;
+  for (const Array& x : inputs) pointers.push_back(&x);
+  mesh_of_inputs(map.who, body, map.mesh, pointers, loc);
   std::vector<Array> there;
   for (std::size_t i = 0; i < inputs.size(); ++i)
     there.push_back(device_put(inputs[i], NamedSharding{map.mesh, map.in[i]}, loc));
@@ -83,6 +87,13 @@ MapScope::~MapScope() { open_meshes().pop_back(); }
 
 Mesh enclosing_mesh() { return open_meshes().empty() ? Mesh() : open_meshes().back(); }
 
+void check_is_enclosing(const std::string& who, const Mesh& mesh, Loc loc) {
+  const Mesh outer = enclosing_mesh();
+  if (!outer || outer == mesh) return;
+  const auto [own, around] = told_apart(mesh, outer);
+  throw ShardingError(loc, fmt::format("{}: the mesh {} is not that of the shard_map around it, {}", who, own, around));
+}
+
 LeafType part_of(const Map& map, LeafType whole, const PartitionSpec& spec) {
   Shape dims = whole.type.dims();
   for (std::size_t d = 0; d < spec.dims.size(); ++d)
@@ -96,6 +107,12 @@ ir::FunctionRef checked_body(const Map& map, const ir::FunctionRef& f, std::span
   ir::Values results = passes::inline_into(b, *f, passes::clone_params(b, *f, passes::Mask(f->params().size(), true)));
   for (std::size_t j = 0; j < results.size(); ++j) {
     const ir::Axes named = sorted_axes(map.out[j]);
+    for (const std::string& axis : results[j].type().manual().unreduced)
+      if (has(map.manual, axis))
+        throw ShardingError(loc,
+                            fmt::format("{}: {} is {} and yet to be summed along \"{}\": return psum(.., \"{}\") or "
+                                        "psum_scatter(.., \"{}\")",
+                                        map.who, places[j], ir::to_string(results[j].type()), axis, axis, axis));
     for (const std::string& axis : results[j].type().varying())
       if (!map.unchecked && has(map.manual, axis) && !has(named, axis))
         throw ShardingError(
@@ -109,14 +126,14 @@ ir::FunctionRef checked_body(const Map& map, const ir::FunctionRef& f, std::span
 
 std::vector<Array> apply_map(const Map& map, const ir::FunctionRef& body, std::span<const Array> inputs,
                              std::span<const ir::Type> types, const std::vector<bool>& donated, Loc loc) {
-  note_mesh(map.mesh, loc);
+  note_mesh(map.mesh, map.who, loc);
   ir::ops::ShardMap attrs{.mesh = ir::to_string(ir_mesh(map.mesh)),
                           .in = spec_texts(map.in, body->param_types()),
                           .out = spec_texts(map.out, body->result_types()),
                           .manual = map.manual,
                           .unchecked = map.unchecked};
   const std::vector<Array> there =
-      Recorder::current() ? std::vector(inputs.begin(), inputs.end()) : put(map, inputs, loc);
+      Recorder::current() ? std::vector(inputs.begin(), inputs.end()) : put(map, *body, inputs, loc);
   const auto equation = [&](ir::Builder& b, const ir::Values& in) {
     return b.emit_all(&ir::ops::shard_map, in, std::make_shared<const ir::ops::ShardMap>(std::move(attrs)), {body});
   };
@@ -136,9 +153,7 @@ namespace {
 // The axes the function is written for.
 std::vector<std::string> manual_of(const ShardMapOptions& options, Loc loc) {
   if (!options.mesh) throw ShardingError(loc, "shard_map: give it a mesh: .mesh");
-  if (const Mesh outer = enclosing_mesh(); outer && !(outer == options.mesh))
-    throw ShardingError(loc, fmt::format("shard_map: the mesh {} is not that of the shard_map around it, {}",
-                                         to_string(options.mesh), to_string(outer)));
+  check_is_enclosing("shard_map", options.mesh, loc);
   const ir::Axes taken = manual_axes();
   std::vector<std::string> manual;
   for (const std::string& axis : options.axis_names) {
@@ -196,6 +211,7 @@ std::vector<PartitionSpec> result_specs(const Map& map, const std::vector<Specs>
       const ir::Type type = t.results[specs.size()].type;
       const std::string subject = fmt::format("{}, {}", places[specs.size()], ir::to_string(type));
       check_spec("shard_map", map.mesh, spec, type.dims(), subject, loc);
+      check_is_closed("shard_map", spec, subject, loc);
       check_is_manual(map, spec, subject, loc);
       specs.push_back(std::move(spec));
     }

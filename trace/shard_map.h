@@ -27,6 +27,9 @@ class MapScope {
 /// The mesh of the enclosing maps, or none.
 Mesh enclosing_mesh();
 
+/// Throws ShardingError unless the mesh is that of the maps around, if there are any.
+void check_is_enclosing(const std::string& who, const Mesh& mesh, Loc loc);
+
 struct Map {
   std::string who;
   Mesh mesh;

@@ -11,9 +11,11 @@
 #include "sheaf/jit.h"
 #include "sheaf/weights.h"
 #include "trace/apply.h"
+#include "trace/axes.h"
 #include "trace/messages.h"
 #include "trace/placement.h"
 #include "trace/recorder.h"
+#include "trace/shard_map.h"
 
 namespace sheaf {
 namespace {
@@ -30,9 +32,23 @@ Array put_leaf(const std::string& what, const Array& x, const Mesh& mesh, const 
   return placed(to, moved(x, node.type, to, loc), node.type, node.is_weak, loc);
 }
 
+// Inside a shard_map: a layout along the axes that its function is not written for.
+void check_is_free(const std::string& what, const Mesh& mesh, const PartitionSpec& spec, const std::string& subject,
+                   Loc loc) {
+  check_is_enclosing(what, mesh, loc);
+  const ir::Axes manual = manual_axes();
+  for (std::size_t d = 0; d < spec.dims.size(); ++d)
+    for (const std::string& axis : spec.dims[d].axes)
+      if (std::find(manual.begin(), manual.end(), axis) != manual.end())
+        throw ShardingError(loc,
+                            fmt::format("{}: {} of {}: dim {} is split over \"{}\", and the function here is of one "
+                                        "device along it",
+                                        what, to_string(spec), subject, d, axis));
+}
+
 // x with a constraint of that text in the program.
 Array constrained(const Array& x, const Mesh& mesh, std::string spec, Loc loc) {
-  note_mesh(mesh, loc);
+  note_mesh(mesh, "with_sharding", loc);
   ir::ops::WithSharding attrs{.mesh = ir::to_string(ir_mesh(mesh)), .spec = std::move(spec)};
   RuleKey key;
   key.add(attrs.mesh).add(attrs.spec);
@@ -79,7 +95,9 @@ const Placement& placement_or_default(const ArrayNode& node) {
 Array constrained(const std::string& what, const Array& x, const Mesh& mesh, const PartitionSpec& spec, Loc loc) {
   const ArrayNode& node = node_of(x, loc);
   check_wish(what, mesh, spec, node.type.dims(), type_text(node), loc);
-  return mesh.rank() == 0 ? x : constrained(x, mesh, ir::to_text(ir_spec(spec, node.type.rank())), loc);
+  if (mesh.rank() == 0) return x;
+  check_is_free(what, mesh, spec, type_text(node), loc);
+  return constrained(x, mesh, ir::to_text(ir_spec(spec, node.type.rank())), loc);
 }
 
 namespace detail {

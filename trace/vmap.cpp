@@ -35,6 +35,7 @@ std::vector<Array> vmap(const FlatCall& call, const VmapOptions& options, Struct
   std::vector<int> in = leaf_axes("vmap", call, options.in, types, loc);
   const std::int64_t size = mapped_size("vmap", call, options.size, types, in, loc);
   const std::vector<LeafType> example = without_axes(types, in);
+  check_is_no_mesh_axis(options.axis_name, "vmap", loc);
   Traced t = [&] {
     const AxisScope scope(options.axis_name, size);
     return trace_call(call, {.what = "vmap", .name = "vmap", .loc = loc}, example);

@@ -59,8 +59,10 @@ class Xmap {
     read_arguments();
     for (const auto& [name, size] : options.axis_sizes) see(name, size, ".axis_sizes");
     for (const auto& [name, axes] : options.axis_resources) spread(name, axes.names);
-    for (LogicalAxis& axis : axes_)
+    for (LogicalAxis& axis : axes_) {
+      check_is_no_mesh_axis(axis.name, "xmap", loc);
       if (axis.resources.empty()) axis.local = axis.size;
+    }
   }
 
   std::vector<Array> run(Structure& result, ResultCounts result_counts) {

@@ -229,14 +229,14 @@ struct AllReduce {
   Axes axes = {};
   ReduceKind kind = ReduceKind::sum;
 };
-/// `invariant`: the result counts as the same on all, and its cotangent too. `backward`: of a derivative; such a gather
-/// is never the same as one of the forward pass, so that what was gathered need not be kept until then.
+/// `to`: what the result is along the axes of a mesh: varying, invarying or reduced. `backward`: of a derivative; such
+/// a gather is never the same as one of the forward pass, so that what was gathered need not be kept until then.
 struct AllGather {
   Axes axes = {};
   std::int64_t size = 0;
   std::int64_t dim = 0;
   bool tiled = false;
-  bool invariant = false;
+  Along to = Along::varying;
   bool backward = false;
 };
 struct ReduceScatter {
@@ -263,8 +263,15 @@ struct AxisIndex {
   Axes axes = {};
   bool manual = false;
 };
-struct Pvary {
+struct Pscatter {
   Axes axes = {};
+  std::int64_t size = 0;
+  std::int64_t dim = 0;
+  bool tiled = false;
+};
+struct Pcast {
+  Axes axes = {};
+  Along to = Along::varying;
 };
 
 /// Specs are texts of ir/sharding.h, one per operand and result; `manual` are the mesh axes its body is written for.

@@ -1,11 +1,13 @@
 // Collectives over named axes. An axis is one that is being vectorised, and then it becomes a dim and each op plain
-// array work over that dim (`over`); or an axis of a mesh, inside a shard_map. What differs along a mesh axis says so
-// in its type, {V@axis}, and transposition relies on it: a sum takes the axis away, a cast (pvary) adds it, and each is
-// the other's transpose.
+// array work over that dim (`over`); or an axis of a mesh, inside a shard_map. What a value is along a mesh axis its
+// type says (ir/manual.h), and transposition relies on it: every collective and cast goes from one kind to another, and
+// its transpose from the second's cotangents to the first's.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
+#include "ir/manual.h"
 #include "ir/op.h"
 #include "ir/ops/attrs.h"
 #include "ir/ops/rules.h"
@@ -20,20 +22,37 @@ const Axes& axes_of(const Eqn& e) {
   return e.attrs<A>().axes;
 }
 
-Axes sorted(Axes axes) {
-  std::sort(axes.begin(), axes.end());
-  return axes;
+/// What the operand is along all of the axes; invarying also where the axes are no mesh's.
+absl::StatusOr<Along> along_all(const Eqn& e, const Axes& axes) {
+  const Manual& m = e.in(0).type().manual();
+  const Along all = axes.empty() ? Along::invarying : along(m, axes[0]);
+  for (const std::string& axis : axes)
+    if (along(m, axis) != all)
+      return absl::InvalidArgumentError(fmt::format("operand 0 ({}) has to be of one kind along all of \"{}\"",
+                                                    to_string(e.in(0).type()), fmt::join(axes, "\", \"")));
+  return all;
 }
 
-/// Whether the axes are a mesh's, seen from a value that differs along them.
-bool is_manual(Value x, const Axes& axes) {
-  const Axes& v = x.type().varying();
-  return !axes.empty() && std::find(v.begin(), v.end(), axes[0]) != v.end();
-}
-
+/// What the result is, if the operand differs along the axes and the result is `to`.
 template <class A>
-Axes varying_without(const Eqn& e) {
-  return without(varying_of(e.operands), sorted(e.attrs<A>().axes));
+absl::StatusOr<Manual> from_varying(const Eqn& e, Along to) {
+  const Manual& m = e.in(0).type().manual();
+  const Axes& axes = e.attrs<A>().axes;
+  const absl::StatusOr<Along> now = along_all(e, axes);
+  if (!now.ok()) return now.status();
+  if (*now == Along::unreduced || *now == Along::reduced)
+    return absl::InvalidArgumentError(fmt::format("operand 0 ({}) has to differ along \"{}\", and is {}",
+                                                  to_string(e.in(0).type()), axes[0],
+                                                  enum_words<Along>[static_cast<int>(*now)]));
+  return *now == Along::varying ? with_axes(m, axes, to) : m;
+}
+template <class A>
+absl::StatusOr<Manual> still_varying(const Eqn& e) {
+  return from_varying<A>(e, Along::varying);
+}
+
+bool is_along(Value x, const Axes& axes, Along kind) {
+  return !axes.empty() && along(x.type().manual(), axes[0]) == kind;
 }
 
 void eval_nowhere(const Eqn& e, std::span<const Literal>, std::span<Literal>) {
@@ -133,8 +152,20 @@ Values jvp_all_reduce(Builder& b, const Eqn& e, const Values& tangents) {
 // Over a mesh axis the result is one value, and so is its cotangent: nothing is to be added up.
 Values transpose_all_reduce(Builder& b, const Eqn& e, const Values&, const Values& cts) {
   const AllReduce& a = e.attrs<AllReduce>();
-  if (is_manual(e.in(0), a.axes)) return {b.emit(pvary, {cts[0]}, Pvary{.axes = a.axes})};
+  if (is_along(e.in(0), a.axes, Along::varying)) return {b.emit(pcast, {cts[0]}, Pcast{a.axes, Along::varying})};
+  if (is_along(e.in(0), a.axes, Along::unreduced)) return {b.emit(pcast, {cts[0]}, Pcast{a.axes, Along::reduced})};
   return {emit_reduce(cts[0], a.axes, ReduceKind::sum)};
+}
+
+absl::StatusOr<Manual> manual_all_reduce(const Eqn& e) {
+  const AllReduce& a = e.attrs<AllReduce>();
+  const Manual& m = e.in(0).type().manual();
+  if (a.kind != ReduceKind::sum && !m.unreduced.empty())
+    return absl::InvalidArgumentError(fmt::format("operand 0 ({}) is yet to be summed along \"{}\": psum it first",
+                                                  to_string(e.in(0).type()), m.unreduced[0]));
+  const absl::StatusOr<Along> now = along_all(e, a.axes);
+  if (now.ok() && *now == Along::unreduced) return with_axes(m, a.axes, Along::invarying);
+  return from_varying<AllReduce>(e, Along::invarying);
 }
 
 std::vector<Batched> over_all_reduce(Builder&, const Eqn& e, const std::string& axis, std::span<const Batched> in,
@@ -161,17 +192,13 @@ ReduceScatter scatter_of(const AllGather& a) {
   return {.axes = a.axes, .size = a.size, .dim = a.dim, .tiled = a.tiled};
 }
 
-// What was gathered as one value has one cotangent, of which each takes its own part; else all cotangents are added up.
+// What was gathered as one value has one cotangent, of which each takes its own part; else all cotangents, of devices
+// or of the parts of an unreduced one, are added up.
 Values transpose_all_gather(Builder& b, const Eqn& e, const Values&, const Values& cts) {
   const AllGather& a = e.attrs<AllGather>();
-  if (!a.invariant) return {b.emit(reduce_scatter, {cts[0]}, scatter_of(a))};
-  const std::int64_t rows = a.tiled ? e.in(0).dims()[a.dim] : 1;
-  const Value index =
-      b.emit_all(&axis_index, {}, std::make_shared<const AxisIndex>(AxisIndex{.axes = a.axes, .manual = true}))[0];
-  const Value start = reshape_to(index * static_cast<double>(rows), {1});
-  const Value own =
-      b.emit(dynamic_slice, {cts[0], start}, DynamicSlice{.dims = {a.dim}, .sizes = {rows}, .index_dim = {0}});
-  return {reshape_to(own, e.in(0).dims())};
+  if (a.to != Along::invarying || !is_along(e.in(0), a.axes, Along::varying))
+    return {b.emit(reduce_scatter, {cts[0]}, scatter_of(a))};
+  return {b.emit(pscatter, {cts[0]}, Pscatter{.axes = a.axes, .size = a.size, .dim = a.dim, .tiled = a.tiled})};
 }
 
 std::vector<Batched> over_all_gather(Builder&, const Eqn& e, const std::string&, std::span<const Batched> in,
@@ -183,19 +210,41 @@ std::vector<Batched> over_all_gather(Builder&, const Eqn& e, const std::string&,
 
 // reduce_scatter
 
+/// Each keeps its row of the dim, or its block of it.
+absl::StatusOr<Factors> factors_of_scattered(const Eqn& e, std::int64_t dim, std::int64_t size, bool tiled) {
+  const bool fits = dim >= 0 && dim < e.in(0).rank() && size >= 0;
+  const std::int64_t own = fits ? e.in(0).dims()[dim] : 0;
+  if (!fits || (tiled ? size == 0 || own % size != 0 : own != size))
+    return not_fitting(fmt::format("dim={} and size={}", dim, size));
+  return with_dim_replaced(e.in(0), dim, own, dim, tiled ? own / size : -1);
+}
+
 absl::StatusOr<Factors> factors_reduce_scatter(const Eqn& e) {
   const ReduceScatter& a = e.attrs<ReduceScatter>();
-  const bool fits = a.dim >= 0 && a.dim < e.in(0).rank() && a.size >= 0;
-  const std::int64_t own = fits ? e.in(0).dims()[a.dim] : 0;
-  if (!fits || (a.tiled ? a.size == 0 || own % a.size != 0 : own != a.size))
-    return not_fitting(fmt::format("dim={} and size={}", a.dim, a.size));
-  return with_dim_replaced(e.in(0), a.dim, own, a.dim, a.tiled ? own / a.size : -1);
+  return factors_of_scattered(e, a.dim, a.size, a.tiled);
 }
 
 Values transpose_reduce_scatter(Builder& b, const Eqn& e, const Values&, const Values& cts) {
   const ReduceScatter& a = e.attrs<ReduceScatter>();
+  const bool is_of_sum = is_along(e.in(0), a.axes, Along::unreduced);
   return {b.emit(all_gather, {cts[0]},
-                 AllGather{.axes = a.axes, .size = a.size, .dim = a.dim, .tiled = a.tiled, .backward = true})};
+                 AllGather{.axes = a.axes,
+                           .size = a.size,
+                           .dim = a.dim,
+                           .tiled = a.tiled,
+                           .to = is_of_sum ? Along::reduced : Along::varying,
+                           .backward = true})};
+}
+
+absl::StatusOr<Manual> manual_reduce_scatter(const Eqn& e) {
+  const ReduceScatter& a = e.attrs<ReduceScatter>();
+  const Manual& m = e.in(0).type().manual();
+  if (a.kind != ReduceKind::sum && !m.unreduced.empty())
+    return absl::InvalidArgumentError(fmt::format("operand 0 ({}) is yet to be summed along \"{}\": psum it first",
+                                                  to_string(e.in(0).type()), m.unreduced[0]));
+  const absl::StatusOr<Along> now = along_all(e, a.axes);
+  if (now.ok() && *now == Along::unreduced) return with_axes(m, a.axes, Along::varying);
+  return still_varying<ReduceScatter>(e);
 }
 
 std::vector<Batched> over_reduce_scatter(Builder&, const Eqn& e, const std::string&, std::span<const Batched> in,
@@ -207,6 +256,19 @@ std::vector<Batched> over_reduce_scatter(Builder&, const Eqn& e, const std::stri
 }
 
 // ppermute
+
+// Nobody gives or gets twice, or the transpose would be no permutation.
+absl::StatusOr<Factors> factors_ppermute(const Eqn& e) {
+  const Ppermute& a = e.attrs<Ppermute>();
+  for (const auto& [name, list] : {std::pair("sources", a.sources), std::pair("targets", a.targets)}) {
+    std::vector<std::int64_t> ascending = list;
+    std::sort(ascending.begin(), ascending.end());
+    const bool is_twice = std::adjacent_find(ascending.begin(), ascending.end()) != ascending.end();
+    if (list.size() != a.sources.size() || is_twice || (!ascending.empty() && ascending[0] < 0))
+      return not_fitting(fmt::format("{}={}", name, to_string(list)));
+  }
+  return Factors::pointwise(e.in_types());
+}
 
 std::vector<Batched> over_ppermute(Builder& b, const Eqn& e, const std::string&, std::span<const Batched> in,
                                    std::int64_t size) {
@@ -269,6 +331,70 @@ std::vector<Batched> over_axis_index(Builder& b, const Eqn&, const std::string&,
   return {{b.emit(iota, {}, Iota{.shape = {size}, .dim = {0}, .dtype = DType::i32}), 0}};
 }
 
+// pscatter
+
+absl::StatusOr<Factors> factors_pscatter(const Eqn& e) {
+  const Pscatter& a = e.attrs<Pscatter>();
+  return factors_of_scattered(e, a.dim, a.size, a.tiled);
+}
+
+absl::StatusOr<Manual> manual_pscatter(const Eqn& e) {
+  const Pscatter& a = e.attrs<Pscatter>();
+  const Manual& m = e.in(0).type().manual();
+  const absl::StatusOr<Along> now = along_all(e, a.axes);
+  if (!now.ok()) return now.status();
+  if (*now != Along::invarying)
+    return absl::InvalidArgumentError(fmt::format("operand 0 ({}) has to be the same along \"{}\", and is {}",
+                                                  to_string(e.in(0).type()), a.axes[0],
+                                                  enum_words<Along>[static_cast<int>(*now)]));
+  return with_axes(m, a.axes, Along::varying);
+}
+
+Value own_rows(Builder& b, const Eqn& e, Value x) {
+  const Pscatter& a = e.attrs<Pscatter>();
+  const std::int64_t rows = a.tiled ? e.out().dims()[a.dim] : 1;
+  const auto index = std::make_shared<const AxisIndex>(AxisIndex{.axes = a.axes, .manual = true});
+  const Value start = reshape_to(b.emit_all(&axis_index, {}, index)[0] * static_cast<double>(rows), {1});
+  const Value own = b.emit(dynamic_slice, {x, start}, DynamicSlice{.dims = {a.dim}, .sizes = {rows}, .index_dim = {0}});
+  return reshape_to(own, e.out().dims());
+}
+
+// pcast
+
+std::pair<Axes, Axes> by_kind(const Manual& m, const Axes& axes, Along kind) {
+  std::pair<Axes, Axes> both;
+  for (const std::string& axis : axes) (along(m, axis) == kind ? both.first : both.second).push_back(axis);
+  return both;
+}
+
+absl::StatusOr<Manual> manual_pcast(const Eqn& e) {
+  const Pcast& a = e.attrs<Pcast>();
+  const Manual& m = e.in(0).type().manual();
+  for (const std::string& axis : a.axes) {
+    const Along now = along(m, axis);
+    const bool can_be = a.to == Along::varying     ? now == Along::invarying || now == Along::reduced
+                        : a.to == Along::reduced   ? now == Along::invarying
+                        : a.to == Along::unreduced ? now == Along::varying
+                                                   : false;
+    if (!can_be)
+      return absl::InvalidArgumentError(fmt::format("operand 0 ({}) is {} along \"{}\", which cannot be cast to {}",
+                                                    to_string(e.in(0).type()), enum_words<Along>[static_cast<int>(now)],
+                                                    axis, enum_words<Along>[static_cast<int>(a.to)]));
+  }
+  return with_axes(m, a.axes, a.to);
+}
+
+// The cotangents of a value that is one are added up; those of a reduced one are a sum as they are.
+Values transpose_pcast(Builder& b, const Eqn& e, const Values&, const Values& cts) {
+  const Pcast& a = e.attrs<Pcast>();
+  if (a.to == Along::unreduced) return {b.emit(pcast, {cts[0]}, Pcast{a.axes, Along::varying})};
+  const auto [reduced, same] = by_kind(e.in(0).type().manual(), a.axes, Along::reduced);
+  Value ct = cts[0];
+  if (!reduced.empty()) ct = b.emit(pcast, {ct}, Pcast{reduced, Along::unreduced});
+  if (!same.empty()) ct = emit_reduce(ct, same, ReduceKind::sum);
+  return {ct};
+}
+
 absl::StatusOr<Factors> pointwise(const Eqn& e) { return Factors::pointwise(e.in_types()); }
 
 }  // namespace
@@ -285,7 +411,7 @@ constinit const OpDef all_reduce = {
     .transpose = transpose_all_reduce,
     .axes = axes_of<AllReduce>,
     .over = over_all_reduce,
-    .varying = varying_without<AllReduce>,
+    .manual = manual_all_reduce,
     .lower = [](const Eqn& e) -> Lowering {
       const AllReduce& a = e.attrs<AllReduce>();
       return Collective{.kind = Collective::Kind::all_reduce, .axes = a.axes, .reduce = a.kind};
@@ -307,10 +433,11 @@ constinit const OpDef all_gather = {
                 std::int64_t size) { return batched_in_front<AllGather>(b, e, in, size, {&AllGather::dim}); },
     .axes = axes_of<AllGather>,
     .over = over_all_gather,
-    .varying =
-        [](const Eqn& e) {
-          return e.attrs<AllGather>().invariant ? varying_without<AllGather>(e) : varying_of(e.operands);
-        },
+    .manual = [](const Eqn& e) -> absl::StatusOr<Manual> {
+      if (e.attrs<AllGather>().to == Along::unreduced)
+        return absl::InvalidArgumentError("to=unreduced: what was gathered is no sum");
+      return from_varying<AllGather>(e, e.attrs<AllGather>().to);
+    },
     .lower = [](const Eqn& e) -> Lowering {
       const AllGather& a = e.attrs<AllGather>();
       return Collective{
@@ -336,7 +463,7 @@ constinit const OpDef reduce_scatter = {
                 std::int64_t size) { return batched_in_front<ReduceScatter>(b, e, in, size, {&ReduceScatter::dim}); },
     .axes = axes_of<ReduceScatter>,
     .over = over_reduce_scatter,
-    .varying = [](const Eqn& e) { return varying_of(e.operands); },
+    .manual = manual_reduce_scatter,
     .lower = [](const Eqn& e) -> Lowering {
       const ReduceScatter& a = e.attrs<ReduceScatter>();
       return Collective{.kind = Collective::Kind::reduce_scatter,
@@ -354,7 +481,7 @@ constinit const OpDef ppermute = {
     .doc = "Example targets[k] gets the value of example sources[k]; zeros where nobody sends.",
     .arity = 1,
     .attrs = attrs_of<Ppermute>(),
-    .factors = pointwise,
+    .factors = factors_ppermute,
     .linear = jointly(1),
     .transpose = [](Builder& b, const Eqn& e, const Values&, const Values& cts) -> Values {
       const Ppermute& a = e.attrs<Ppermute>();
@@ -362,7 +489,7 @@ constinit const OpDef ppermute = {
     },
     .axes = axes_of<Ppermute>,
     .over = over_ppermute,
-    .varying = [](const Eqn& e) { return varying_of(e.operands); },
+    .manual = still_varying<Ppermute>,
     .lower = [](const Eqn& e) -> Lowering {
       const Ppermute& a = e.attrs<Ppermute>();
       return Collective{.kind = Collective::Kind::ppermute, .axes = a.axes, .sources = a.sources, .targets = a.targets};
@@ -387,7 +514,7 @@ constinit const OpDef all_to_all = {
         },
     .axes = axes_of<AllToAll>,
     .over = over_all_to_all,
-    .varying = [](const Eqn& e) { return varying_of(e.operands); },
+    .manual = still_varying<AllToAll>,
     .lower = [](const Eqn& e) -> Lowering {
       const AllToAll& a = e.attrs<AllToAll>();
       return Collective{.kind = Collective::Kind::all_to_all,
@@ -409,11 +536,10 @@ constinit const OpDef axis_index = {
     .no_jvp = Absent::no_operands,
     .axes = axes_of<AxisIndex>,
     .over = over_axis_index,
-    .varying =
-        [](const Eqn& e) {
-          const AxisIndex& a = e.attrs<AxisIndex>();
-          return a.manual ? sorted(a.axes) : Axes{};
-        },
+    .manual = [](const Eqn& e) -> absl::StatusOr<Manual> {
+      const AxisIndex& a = e.attrs<AxisIndex>();
+      return a.manual ? with_axes({}, a.axes, Along::varying) : Manual{};
+    },
     .lower = [](const Eqn& e) -> Lowering {
       return Collective{.kind = Collective::Kind::axis_index, .axes = e.attrs<AxisIndex>().axes};
     },
@@ -421,17 +547,45 @@ constinit const OpDef axis_index = {
     .samples = [] { return Samples{}; },
 };
 
-constinit const OpDef pvary = {
-    .name = "pvary",
-    .doc = "The operand, as a value that may differ along the axes of a mesh: a cast, whose transpose is the sum.",
+constinit const OpDef pscatter = {
+    .name = "pscatter",
+    .doc =
+        "Of a value that is the same on all devices along the axes of a mesh, the own row of dim `dim`, or the own block "
+        "of it (tiled).",
     .arity = 1,
-    .attrs = attrs_of<Pvary>(),
+    .attrs = attrs_of<Pscatter>(),
+    .factors = factors_pscatter,
+    .linear = jointly(1),
+    .transpose = [](Builder& b, const Eqn& e, const Values&, const Values& cts) -> Values {
+      const Pscatter& a = e.attrs<Pscatter>();
+      return {b.emit(all_gather, {cts[0]},
+                     AllGather{.axes = a.axes,
+                               .size = a.size,
+                               .dim = a.dim,
+                               .tiled = a.tiled,
+                               .to = Along::invarying,
+                               .backward = true})};
+    },
+    .batch = [](Builder& b, const Eqn& e, std::span<const Batched> in,
+                std::int64_t size) { return batched_in_front<Pscatter>(b, e, in, size, {&Pscatter::dim}); },
+    .axes = axes_of<Pscatter>,
+    .manual = manual_pscatter,
+    .expand = [](Builder& b, const Eqn& e, const Values& operands) -> Values { return {own_rows(b, e, operands[0])}; },
+    .eval = eval_nowhere,
+    .samples = [] { return Samples{}; },
+};
+
+constinit const OpDef pcast = {
+    .name = "pcast",
+    .doc =
+        "The operand as another kind of value along the axes of a mesh (ir/manual.h): from invarying or reduced `to` "
+        "varying, from invarying to reduced, from varying to unreduced. Nothing is sent.",
+    .arity = 1,
+    .attrs = attrs_of<Pcast>(),
     .factors = pointwise,
     .linear = jointly(1),
-    .transpose = [](Builder&, const Eqn& e, const Values&, const Values& cts) -> Values {
-      return {emit_reduce(cts[0], e.attrs<Pvary>().axes, ReduceKind::sum)};
-    },
-    .varying = [](const Eqn& e) { return joined(varying_of(e.operands), sorted(e.attrs<Pvary>().axes)); },
+    .transpose = transpose_pcast,
+    .manual = manual_pcast,
     .lower = [](const Eqn&) -> Lowering { return lowering::Reshape{}; },
     .eval = [](const Eqn&, std::span<const Literal> in, std::span<Literal> out) { out[0] = in[0]; },
     .samples = [] { return Samples{}; },

@@ -53,7 +53,7 @@ absl::StatusOr<std::vector<Type>> infer_cond(const Eqn& e) {
   return results;
 }
 
-Axes feeds_branches(const Eqn& e, int k) { return k == 0 ? Axes{} : varying_of_param(e, 0, k - 1); }
+Manual feeds_branches(const Eqn& e, int k) { return k == 0 ? e.in(0).type().manual() : manual_of_param(e, 0, k - 1); }
 
 void eval_cond(const Eqn& e, std::span<const Literal> in, std::span<Literal> out) {
   const std::int64_t last = std::ssize(e.regions) - 1;
@@ -169,10 +169,10 @@ absl::StatusOr<std::vector<Type>> infer_while(const Eqn& e) {
 }
 
 // Consts of the condition, consts of the body, carry: both regions take the carry, and as the same.
-Axes feeds_loop(const Eqn& e, int k) {
+Manual feeds_loop(const Eqn& e, int k) {
   const While& a = e.attrs<While>();
-  if (k < a.cond_consts) return varying_of_param(e, 0, static_cast<int>(k));
-  return varying_of_param(e, 1, static_cast<int>(k - a.cond_consts));
+  if (k < a.cond_consts) return manual_of_param(e, 0, static_cast<int>(k));
+  return manual_of_param(e, 1, static_cast<int>(k - a.cond_consts));
 }
 
 void eval_while(const Eqn& e, std::span<const Literal> in, std::span<Literal> out) {

@@ -205,6 +205,7 @@ constinit const OpDef stop_gradient = unary({
     .name = "stop_gradient",
     .doc = "x, treated as a constant by every derivative.",
     .no_jvp = Absent::by_definition,
+    .manual = [](const Eqn& e) -> absl::StatusOr<Manual> { return e.in(0).type().manual(); },  // a sum stays one
     .lower = pass_through,
     .on_parts = each_part,
     .eval = eval_bits,

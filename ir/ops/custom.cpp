@@ -1,6 +1,7 @@
 // Ops that say how derivatives are to be taken, and compute nothing of their own: checkpoint, custom rules, and the
 // barrier that keeps a recomputation apart from what it repeats. Once the transforms are done they are replaced by the
 // region that computes their value.
+#include "ir/manual.h"
 #include "ir/ops/regions.h"
 #include "ir/ops/sheet.h"
 
@@ -57,8 +58,9 @@ absl::StatusOr<std::vector<Type>> infer_custom_vjp(const Eqn& e) {
     return absl::InvalidArgumentError(forward.name() + " must return what " + f.name() + " does, then residuals");
   const std::vector<Type> residuals = slice_of(forward_out, out.size(), forward_out.size() - out.size());
   const std::vector<Type> captured = slice_of(in, 0, consts), args = slice_of(in, consts, in.size() - consts);
-  if (absl::Status s = takes(backward, joined(joined(captured, residuals), differentiable(out))); !s.ok()) return s;
-  if (absl::Status s = returns(backward, differentiable(args)); !s.ok()) return s;
+  const std::vector<Type> cts = cotangent_types(differentiable(out));
+  if (absl::Status s = takes(backward, joined(joined(captured, residuals), cts)); !s.ok()) return s;
+  if (absl::Status s = returns(backward, cotangent_types(differentiable(args))); !s.ok()) return s;
   if (e.regions.size() == 4)
     if (absl::Status s = is_forward_rule(*e.regions[3], e, consts); !s.ok()) return s;
   return out;
@@ -75,9 +77,10 @@ absl::StatusOr<std::vector<Type>> infer_custom_linear(const Eqn& e) {
   if (residuals < 0 || residuals > e.num_in() || static_cast<std::size_t>(residuals) > params.size())
     return absl::InvalidArgumentError(fmt::format("residuals={} does not fit {} operands", residuals, e.num_in()));
   const std::vector<Type> given = slice_of(in, 0, residuals), tangents = slice_of(in, residuals, in.size() - residuals);
-  std::vector<Type> results = slice_of(params, residuals, params.size() - residuals);
-  if (absl::Status s = takes(backward, joined(given, results)); !s.ok()) return s;
-  if (absl::Status s = returns(backward, tangents); !s.ok()) return s;
+  const std::vector<Type> cts = slice_of(params, residuals, params.size() - residuals);
+  const std::vector<Type> results = cotangent_types(cts);
+  if (absl::Status s = takes(backward, joined(given, cts)); !s.ok()) return s;
+  if (absl::Status s = returns(backward, cotangent_types(tangents)); !s.ok()) return s;
   if (e.regions.size() == 2) {
     if (absl::Status s = takes(*e.regions[1], in); !s.ok()) return s;
     if (absl::Status s = returns(*e.regions[1], results); !s.ok()) return s;
@@ -99,12 +102,12 @@ absl::StatusOr<std::vector<Type>> infer_custom_solve(const Eqn& e) {
   return b;
 }
 
-// Residuals are parameters of the backward map, tangents what it returns.
-Axes feeds_linear(const Eqn& e, int k) {
+// Residuals are parameters of the backward map; it returns cotangents of the tangents.
+Manual feeds_linear(const Eqn& e, int k) {
   const std::int64_t residuals = e.attrs<CustomLinear>().residuals;
-  if (k < residuals) return varying_of_param(e, 0, k);
+  if (k < residuals) return manual_of_param(e, 0, k);
   if (e.regions.empty() || k - residuals >= std::ssize(e.regions[0]->results())) return {};
-  return e.regions[0]->results()[k - residuals].type().varying();
+  return cotangent_type(e.regions[0]->results()[k - residuals].type()).manual();
 }
 
 void eval_first(const Eqn& e, std::span<const Literal> in, std::span<Literal> out) {

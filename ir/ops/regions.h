@@ -31,13 +31,13 @@ inline absl::Status same_types(const Function& f, std::string_view what, const s
   return absl::OkStatus();
 }
 
-/// The manual axes along which parameter k of a region differs (OpDef::feeds); none where the equation is malformed.
-inline Axes varying_of_param(const Eqn& e, std::size_t region, int k) {
+/// What parameter k of a region is along manual axes (OpDef::feeds); nothing where the equation is malformed.
+inline Manual manual_of_param(const Eqn& e, std::size_t region, int k) {
   if (region >= e.regions.size() || k < 0 || k >= std::ssize(e.regions[region]->params())) return {};
-  return e.regions[region]->params()[k].type().varying();
+  return e.regions[region]->params()[k].type().manual();
 }
 /// For an op whose operands are the parameters of its first region.
-inline Axes feeds_params(const Eqn& e, int k) { return varying_of_param(e, 0, k); }
+inline Manual feeds_params(const Eqn& e, int k) { return manual_of_param(e, 0, k); }
 
 /// Which region runs, or how often, depends on `pred`: where devices decide differently, all else differs too.
 inline absl::Status differ_as(Value pred, std::string_view pred_name, std::string_view what,

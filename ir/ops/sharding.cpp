@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "ir/manual.h"
 #include "ir/op.h"
 #include "ir/ops/attrs.h"
 #include "ir/ops/regions.h"
@@ -74,6 +75,8 @@ std::vector<Batched> batch_with_sharding(Builder& b, const Eqn& e, std::span<con
 
 // shard_map
 
+Axes own_axes(const Axes& axes, const Axes& manual) { return without(axes, without(axes, manual)); }
+
 absl::StatusOr<std::vector<Type>> infer_shard_map(const Eqn& e) {
   const ShardMap& a = e.attrs<ShardMap>();
   if (absl::Status s = region_count(e, 1); !s.ok()) return s;
@@ -103,10 +106,12 @@ absl::StatusOr<std::vector<Type>> infer_shard_map(const Eqn& e) {
       return absl::InvalidArgumentError(
           fmt::format("the spec {} names \"{}\", along which the region is not written", a.in[k], automatic[0]));
     const Type outer = e.in(k).type();
-    if (const Axes free = without(outer.varying(), manual); free != outer.varying())
-      return absl::InvalidArgumentError(fmt::format("operand {} ({}) is a part along \"{}\" already", k,
-                                                    to_string(outer), without(outer.varying(), free)[0]));
-    locals.push_back(outer.with_dims(std::move(dims)).with_varying(joined(outer.varying(), axes_in(*spec))));
+    for (const std::string& axis : manual)
+      if (along(outer.manual(), axis) != Along::invarying)
+        return absl::InvalidArgumentError(
+            fmt::format("operand {} ({}) is a part along \"{}\" already", k, to_string(outer), axis));
+    locals.push_back(
+        outer.with_dims(std::move(dims)).with_manual(with_axes(outer.manual(), axes_in(*spec), Along::varying)));
   }
   if (absl::Status s = takes(f, locals); !s.ok()) return s;
   for (std::size_t j = 0; j < f.results().size(); ++j) {
@@ -117,20 +122,27 @@ absl::StatusOr<std::vector<Type>> infer_shard_map(const Eqn& e) {
     if (const Axes automatic = without(named, manual); !automatic.empty())
       return absl::InvalidArgumentError(
           fmt::format("the spec {} names \"{}\", along which the region is not written", a.out[j], automatic[0]));
-    const Axes own = without(local.varying(), without(local.varying(), manual));
+    const Axes own = own_axes(local.varying(), manual), sums = own_axes(local.manual().unreduced, manual);
     if (const Axes lost = without(own, named); !lost.empty() && !a.unchecked)
       return absl::InvalidArgumentError(
           fmt::format("result {} ({}) differs along \"{}\", which its spec {} does not name", j, to_string(local),
                       lost[0], a.out[j].empty() ? "_" : a.out[j]));
+    if (const Axes lost = without(sums, named); !lost.empty())
+      return absl::InvalidArgumentError(
+          fmt::format("result {} ({}) is yet to be summed along \"{}\", which its spec {} does not name", j,
+                      to_string(local), lost[0], a.out[j].empty() ? "_" : a.out[j]));
     Shape dims = local.dims();
     for (std::size_t d = 0; d < dims.size(); ++d) dims[d] *= ways(*mesh, (*spec)[d]);
-    results.push_back(local.with_dims(std::move(dims)).with_varying(without(local.varying(), manual)));
+    results.push_back(
+        local.with_dims(std::move(dims)).with_manual(with_axes(local.manual(), manual, Along::invarying)));
   }
   return results;
 }
 
-// A part differs along the axes its spec names, and along those that what it is a part of does.
-Axes feeds_parts(const Eqn& e, int k) { return without(feeds_params(e, k), e.attrs<ShardMap>().manual); }
+// A part differs along the axes its spec names; along others it is what it is a part of.
+Manual feeds_parts(const Eqn& e, int k) {
+  return with_axes(feeds_params(e, k), e.attrs<ShardMap>().manual, Along::invarying);
+}
 
 void eval_unpartitioned(const Eqn&, std::span<const Literal>, std::span<Literal>) {
   SHEAF_CHECK(false, "shard_map in a program that was not partitioned");

@@ -5,6 +5,7 @@
 //                                   %ty    = cond %i, %r, %tx  (unknown)
 #include <algorithm>
 
+#include "ir/manual.h"
 #include "ir/ops/attrs.h"
 #include "ir/ops/rules.h"
 #include "passes/loops.h"
@@ -180,7 +181,7 @@ Values transpose_cond(Builder& b, const Eqn& e, const Values& operands, const Va
   for (const FunctionRef& branch : e.regions) out = out | transpose(branch, !nonlinear, ct).out;
   Values in(e.num_in());
   if (count(out) == 0) return in;
-  const std::vector<Type> types = types_of(where(branch_operands(e.operands), !nonlinear));
+  const std::vector<Type> types = cotangent_types(types_of(where(branch_operands(e.operands), !nonlinear)));
   std::vector<FunctionRef> branches;
   for (const FunctionRef& branch : e.regions) {
     const Transposed t = transpose(branch, !nonlinear, ct);

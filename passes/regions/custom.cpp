@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "ir/manual.h"
 #include "ir/ops/attrs.h"
 #include "ir/ops/regions.h"
 #include "passes/regions/arrange.h"
@@ -204,7 +205,7 @@ Dual jvp_custom_linear(Builder& b, const Eqn& e, const Values& operands, const V
 Values transpose_custom_linear(Builder& b, const Eqn& e, const Values& operands, const Values& cts) {
   const int residuals = e.attrs<ops::CustomLinear>().residuals;
   Values args = slice(operands, 0, residuals);
-  for (int j = 0; j < e.num_out(); ++j) args.push_back(cts[j] ? cts[j] : b.zeros(e.out(j).type()));
+  for (int j = 0; j < e.num_out(); ++j) args.push_back(cts[j] ? cts[j] : b.zeros(cotangent_type(e.out(j).type())));
   const Values outs = call(b, e.regions[0], std::move(args));
   return Values(residuals) + outs;
 }
@@ -256,7 +257,7 @@ Values transpose_solve(Builder& b, const Eqn& e, const Values& operands, const V
   std::fill_n(linear.begin(), consts, false);
   const FunctionRef transposed = transpose(e.regions[0], linear, Mask(e.num_out(), true), true).function;
   Values args = slice(operands, 0, consts);
-  for (int j = 0; j < e.num_out(); ++j) args.push_back(cts[j] ? cts[j] : b.zeros(e.out(j).type()));
+  for (int j = 0; j < e.num_out(); ++j) args.push_back(cts[j] ? cts[j] : b.zeros(cotangent_type(e.out(j).type())));
   const Values outs = b.emit_all(e.op, std::move(args), e.attributes, {transposed, e.regions[2], e.regions[1]});
   return Values(consts) + outs;
 }

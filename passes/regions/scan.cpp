@@ -4,6 +4,7 @@
 //                                       %tc    = scan %tk | %r        (unknown)
 #include <algorithm>
 
+#include "ir/manual.h"
 #include "ir/ops/attrs.h"
 #include "passes/loops.h"
 #include "passes/regions/arrange.h"
@@ -246,23 +247,29 @@ Values transpose_scan(Builder& b, const Eqn& e, const Values& operands, const Va
     for (Value v : like) made.push_back(body_builder.param(v.type()));
     return made;
   };
+  const auto cotangents = [&](const Values& of) {
+    Values made;
+    for (Value v : of) made.push_back(body_builder.param(cotangent_type(v.type())));
+    return made;
+  };
   const Values consts = params(where(r.of_consts(f.params()), r.of_consts(nonlinear)));
-  const Values sums = params(sums_of), ct_carry = params(carry_of);
-  const Values ct_y = params(where(slice(f.results(), r.carry, r.ys), ct_ys));
+  const Values sums = cotangents(sums_of), ct_carry = cotangents(carry_of);
+  const Values ct_y = cotangents(where(slice(f.results(), r.carry, r.ys), ct_ys));
   const Values xs = params(where(r.of_xs(f.params()), r.of_xs(nonlinear)));
   const Values outs = inline_into(body_builder, *body.function, consts + xs + ct_carry + ct_y);
   Values next_sums, next_carry, rows;
   std::size_t at = 0;
   for (Value sum : sums) next_sums.push_back(add_any(sum, outs[at++]));
   for (int k = 0; k < r.carry; ++k)
-    if (carry[k]) next_carry.push_back(out_carry[k] ? outs[at++] : body_builder.zeros(f.results()[k].type()));
+    if (carry[k])
+      next_carry.push_back(out_carry[k] ? outs[at++] : body_builder.zeros(cotangent_type(f.results()[k].type())));
   for (; at < outs.size(); ++at) rows.push_back(outs[at]);
   const FunctionRef backward = body_builder.finish(next_sums + next_carry + rows);
 
   Values all = where(r.of_consts(operands), r.of_consts(nonlinear));
-  for (Value v : sums_of) all.push_back(b.zeros(v.type()));
+  for (Value v : sums_of) all.push_back(b.zeros(cotangent_type(v.type())));
   for (int k = 0; k < r.carry; ++k)
-    if (carry[k]) all.push_back(cts[k] ? cts[k] : b.zeros(e.out(k).type()));
+    if (carry[k]) all.push_back(cts[k] ? cts[k] : b.zeros(cotangent_type(e.out(k).type())));
   all = all + where(slice(cts, r.carry, r.ys), ct_ys) + where(r.of_xs(operands), r.of_xs(nonlinear));
   ops::Scan attrs = r.attrs;
   attrs.reverse = !attrs.reverse;

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "ir/manual.h"
 #include "ir/ops/attrs.h"
 #include "ir/ops/rules.h"
 #include "ir/sharding.h"
@@ -42,11 +43,8 @@ Axes axes_of(const std::string& spec) {
   return axes;
 }
 
-/// Those of the map's own axes along which a part differs.
-Axes own_varying(Type part, const ops::ShardMap& a) {
-  const Axes& v = part.varying();
-  return without(v, without(v, a.manual));
-}
+/// Those of the map's own among these axes.
+Axes own_axes(const Axes& axes, const ops::ShardMap& a) { return without(axes, without(axes, a.manual)); }
 
 Dual jvp_shard_map(Builder& b, const Eqn& e, const Values& operands, const Values& tangents) {
   const auto& a = e.attrs<ops::ShardMap>();
@@ -60,8 +58,8 @@ Dual jvp_shard_map(Builder& b, const Eqn& e, const Values& operands, const Value
   return dual;
 }
 
-// Splits a map. A residual leaves the known region joined along dim 0 over the axes it differs along, which makes a
-// scalar a vector on the way.
+// Splits a map. A residual leaves the known region joined along dim 0 over the axes it differs along, or of whose sum
+// the devices hold parts, which makes a scalar a vector on the way; the unknown region has it as what it was.
 class SplitShardMap {
  public:
   SplitShardMap(Halves& halves, const Eqn& e, const Mask& known)
@@ -84,19 +82,27 @@ class SplitShardMap {
     int operand = -1, result = -1;
     std::string spec = {};
     bool is_scalar = false;  // and a vector on the way
+    Axes unreduced = {}, reduced = {};  // again, on the other side
   };
 
   Crossing crossing(const Residual& r) {
     if (r.is_input) return {.operand = r.index, .spec = a_.in[r.index]};
     const Value v = body_.known->results()[r.index];
-    const Axes own = own_varying(v.type(), a_);
-    if (r.index < num_known_ && axes_of(where(a_.out, body_.known_out)[r.index]) == own)
-      return {.result = r.index, .spec = where(a_.out, body_.known_out)[r.index]};
-    const bool is_scalar = v.rank() == 0 && !own.empty();
-    Spec spec(is_scalar ? 1 : v.rank());
+    const Manual& m = v.type().manual();
+    Crossing c{.unreduced = own_axes(m.unreduced, a_), .reduced = own_axes(m.reduced, a_)};
+    const Axes own = joined(own_axes(m.varying, a_), c.unreduced);
+    if (r.index < num_known_ && axes_of(where(a_.out, body_.known_out)[r.index]) == own) {
+      c.result = r.index;
+      c.spec = where(a_.out, body_.known_out)[r.index];
+      return c;
+    }
+    c.is_scalar = v.rank() == 0 && !own.empty();
+    Spec spec(c.is_scalar ? 1 : v.rank());
     if (!own.empty()) spec[0].axes = own;
     made_.push_back(v);
-    return {.result = num_known_ + static_cast<int>(made_.size()) - 1, .spec = to_text(spec), .is_scalar = is_scalar};
+    c.result = num_known_ + static_cast<int>(made_.size()) - 1;
+    c.spec = to_text(spec);
+    return c;
   }
 
   // Known results, then the residuals that are none.
@@ -126,21 +132,29 @@ class SplitShardMap {
 
   FunctionRef unknown_body() const {
     const Function& f = *body_.unknown;
-    if (std::none_of(crossings_.begin(), crossings_.end(), [](const Crossing& c) { return c.is_scalar; }))
-      return body_.unknown;
+    if (std::all_of(crossings_.begin(), crossings_.end(), crosses_unchanged)) return body_.unknown;
     Builder b(f.name());
     Values args;
     for (std::size_t i = 0; i < f.params().size(); ++i) {
-      const Type type = f.params()[i].type();
-      const bool was_scalar = i < crossings_.size() && crossings_[i].is_scalar;
-      const Value p = b.param(was_scalar ? type.with_dims({1}) : type, f.params()[i].name());
-      args.push_back(was_scalar ? ops::reshape_to(p, {}) : p);
+      const Crossing c = i < crossings_.size() ? crossings_[i] : Crossing{};
+      Type type = f.params()[i].type();
+      if (c.is_scalar) type = type.with_dims({1});
+      type = type.with_manual(with_axes(type.manual(), c.unreduced, Along::varying));
+      type = type.with_manual(with_axes(type.manual(), c.reduced, Along::invarying));
+      const Value p = b.param(type, f.params()[i].name());
+      args.push_back(as_it_was(b, c.is_scalar ? ops::reshape_to(p, {}) : p, c));
     }
     const FunctionRef body = b.finish(inline_into(b, f, args));
     Mask nonlinear(crossings_.size(), true);
     nonlinear.resize(f.params().size(), false);
     mark_split(body, nonlinear);
     return body;
+  }
+
+  static bool crosses_unchanged(const Crossing& c) { return !c.is_scalar && c.unreduced.empty() && c.reduced.empty(); }
+  static Value as_it_was(Builder& b, Value v, const Crossing& c) {
+    if (!c.unreduced.empty()) v = b.emit(ops::pcast, {v}, ops::Pcast{c.unreduced, Along::unreduced});
+    return c.reduced.empty() ? v : b.emit(ops::pcast, {v}, ops::Pcast{c.reduced, Along::reduced});
   }
 
   void emit_unknown() {
@@ -171,16 +185,23 @@ class SplitShardMap {
 
 void split_shard_map(Halves& halves, const Eqn& e, const Mask& known) { SplitShardMap(halves, e, known).run(); }
 
-// The body with results that differ along all that their specs name, as their cotangents will.
-FunctionRef differing_as_specs(const Eqn& e, const Mask& nonlinear) {
+// The body with results that differ along all that their specs name, as their cotangents will. Parts of a sum, which
+// leave only as residuals, have none.
+FunctionRef differing_as_specs(const Eqn& e, const Mask& nonlinear, const Mask& ct) {
   const FunctionRef& f = e.regions[0];
   const auto& a = e.attrs<ops::ShardMap>();
   bool all = true;
-  for (int j = 0; j < e.num_out(); ++j) all &= without(axes_of(a.out[j]), f->results()[j].type().varying()).empty();
+  for (int j = 0; j < e.num_out(); ++j)
+    all &= !ct[j] || without(axes_of(a.out[j]), f->results()[j].type().varying()).empty();
   if (all) return f;
   Builder b(f->name());
   Values results = inline_into(b, *f, clone_params(b, *f, Mask(f->params().size(), true)));
-  for (int j = 0; j < e.num_out(); ++j) results[j] = varied(results[j], axes_of(a.out[j]));
+  for (int j = 0; j < e.num_out(); ++j) {
+    if (!ct[j]) continue;
+    if (!own_axes(f->results()[j].type().manual().unreduced, a).empty())
+      refuse(e, "a second derivative of a product with an unreduced value: psum it first");
+    results[j] = varied(results[j], axes_of(a.out[j]));
+  }
   const FunctionRef g = b.finish(std::move(results));
   if (Memo::current().split.contains(std::tuple{f, nonlinear})) mark_split(g, nonlinear);
   return g;
@@ -193,23 +214,28 @@ std::int64_t ways_of(const ops::ShardMap& a, const Axes& axes) {
   return n;
 }
 
-// Where the map is not checked, a result may differ along axes that its spec leaves out: the user says that all copies
-// are one value, whose cotangent each gets its share of.
+// What leaves the map as one value though each device has its own is, where the map is not checked, one value by the
+// user's word; what is reduced is one anyway. Either way each device gets its share of the cotangent.
 FunctionRef sharing_cotangents(const FunctionRef& transposed, const FunctionRef& body, const Eqn& e, const Mask& ct) {
   const auto& a = e.attrs<ops::ShardMap>();
-  if (!a.unchecked) return transposed;
   Builder b(transposed->name());
   const std::size_t first = transposed->params().size() - count(ct);
   Values args;
   for (std::size_t i = 0; i < first; ++i) args.push_back(b.param(transposed->params()[i].type()));
+  bool shares = false;
   for (int j = 0; j < e.num_out(); ++j) {
     if (!ct[j]) continue;
-    const Type type = body->results()[j].type();
-    const Axes lost = without(own_varying(type, a), axes_of(a.out[j]));
-    const Value p = b.param(type.with_varying(without(type.varying(), lost)));
-    args.push_back(lost.empty() ? p : varied(p, lost) / static_cast<double>(ways_of(a, lost)));
+    const Manual& m = body->results()[j].type().manual();
+    const Axes lost = without(own_axes(m.varying, a), axes_of(a.out[j])), reduced = own_axes(m.reduced, a);
+    const Type wanted = cotangent_type(body->results()[j].type());
+    const Axes all = joined(lost, reduced);
+    const Value p = b.param(wanted.with_manual(with_axes(wanted.manual(), all, Along::invarying)));
+    shares = shares || !all.empty();
+    Value own = all.empty() ? p : varied(p, all) / static_cast<double>(ways_of(a, all));
+    if (!reduced.empty()) own = b.emit(ops::pcast, {own}, ops::Pcast{reduced, Along::unreduced});
+    args.push_back(own);
   }
-  return b.finish(inline_into(b, *transposed, args));
+  return shares ? b.finish(inline_into(b, *transposed, args)) : transposed;
 }
 
 // The cotangent of an operand lies as the operand does. What one device has of it is all there is: where all have the
@@ -217,7 +243,7 @@ FunctionRef sharing_cotangents(const FunctionRef& transposed, const FunctionRef&
 Values transpose_shard_map(Builder& b, const Eqn& e, const Values& operands, const Values& cts) {
   const auto& a = e.attrs<ops::ShardMap>();
   const Mask nonlinear = present(operands), ct = present(cts);
-  const FunctionRef body = differing_as_specs(e, nonlinear);
+  const FunctionRef body = differing_as_specs(e, nonlinear, ct);
   const Transposed t = transpose(body, !nonlinear, ct);
   Values in(e.num_in());
   if (t.function->results().empty()) return in;
@@ -239,16 +265,20 @@ std::string with_dim(const std::string& text, int rank, int at, const Axes& axes
 }
 
 // The axis as the region sees it: its name is gone where the mesh has an axis of that name, which collectives mean
-// there; where the examples are spread over a mesh axis, it is of those of one device.
+// there; where the examples are spread over a mesh axis, here or by a map around, it is of those of one device.
 MappedAxis axis_of_parts(const Eqn& e, MappedAxis axis) {
   const auto& a = e.attrs<ops::ShardMap>();
-  if (std::find(a.manual.begin(), a.manual.end(), axis.name) != a.manual.end()) axis.name.clear();
+  const auto is_own = [&](const std::string& name) {
+    return std::find(a.manual.begin(), a.manual.end(), name) != a.manual.end();
+  };
+  if (is_own(axis.name)) axis.name.clear();
+  for (const Axes& spread : {axis.spread, axis.varying})
+    if (!spread.empty() && is_own(spread[0]))
+      refuse(e, fmt::format("vmap spreads over \"{}\", over which the function is spread already", spread[0]));
   if (axis.spread.empty()) return axis;
   const Mesh mesh = *Mesh::parse(a.mesh);
   const std::string& name = axis.spread[0];
   if (mesh.find(name) < 0) refuse(e, fmt::format("vmap spreads over \"{}\", which the mesh [{}] lacks", name, a.mesh));
-  if (std::find(a.manual.begin(), a.manual.end(), name) != a.manual.end())
-    refuse(e, fmt::format("vmap spreads over \"{}\", over which the function is spread already", name));
   if (!axis.name.empty() && goes_over(*e.regions[0], axis.name))
     refuse(e, fmt::format("vmap spreads \"{}\" over \"{}\": a collective over the former would see only a part of it",
                           axis.name, name));

@@ -334,7 +334,7 @@ class Search {
     Builder b;
     Values operands;
     for (int k = 0; k < q_.eqn.num_in(); ++k)
-      operands.push_back(b.param(local_type(q_.eqn.in(k).type(), mesh_, operand_layout(f_, c, k)).with_varying({})));
+      operands.push_back(b.param(local_type(q_.eqn.in(k).type(), mesh_, operand_layout(f_, c, k)).with_manual({})));
     Values results = emit_local(b, q_.eqn, f_, c, mesh_, std::move(operands));
     return prices_.communicate(*b.finish(std::move(results))->on_mesh(mesh_.mesh()));
   }

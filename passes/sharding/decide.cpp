@@ -48,7 +48,7 @@ Sharding wanted_layout(Value v, const MeshAtoms& mesh) {
   return cut_to_dividing(sharding_of(v.type(), mesh), v.dims(), mesh);
 }
 
-bool is_edge(const Eqn& e) { return e.op == &ops::barrier || e.op == &ops::with_sharding || e.op == &ops::pvary; }
+bool is_edge(const Eqn& e) { return e.op == &ops::barrier || e.op == &ops::with_sharding || e.op == &ops::pcast; }
 
 Decisions::Decisions(const Function& f, std::vector<Sharding> params, const std::vector<Sharding>& results,
                      const MeshAtoms& mesh, Chooser& chooser)

@@ -37,7 +37,7 @@ bool is_gathered(const ir::Sharding& from, const ir::Sharding& to);
 ir::Sharding cut_to_dividing(ir::Sharding s, const Shape& dims, const ir::MeshAtoms& mesh);
 /// Where a value was wanted by propagation.
 ir::Sharding wanted_layout(ir::Value v, const ir::MeshAtoms& mesh);
-/// Whether the equation takes operand k as it is and gives it as result k: barrier, with_sharding, pvary.
+/// Whether the equation takes operand k as it is and gives it as result k: barrier, with_sharding, pcast.
 bool is_edge(const ir::Eqn& e);
 
 class Decisions {

@@ -28,7 +28,7 @@ FunctionRef calling(const Eqn& e) {
   Builder b("first");
   b.set_loc(e.loc, e.how);
   Values params;
-  for (const Value v : e.operands) params.push_back(b.param(without_sharding(v.type()).with_varying({})));
+  for (const Value v : e.operands) params.push_back(b.param(without_sharding(v.type()).with_manual({})));
   Values results;
   for (const Value v : b.clone(e, std::move(params)))
     if (v.dtype() != DType::token) results.push_back(as(v, bits_of(v.dtype())));
@@ -38,7 +38,7 @@ FunctionRef calling(const Eqn& e) {
 
 FunctionRef waiting(const Eqn& e, const std::vector<Type>& results) {
   Builder b("others");
-  for (const Value v : e.operands) b.param(without_sharding(v.type()).with_varying({}));
+  for (const Value v : e.operands) b.param(without_sharding(v.type()).with_manual({}));
   Values zeros;
   for (const Type t : results) zeros.push_back(b.zeros(t));
   return b.finish(std::move(zeros));
@@ -50,7 +50,7 @@ Values emit_callback(Builder& b, const Eqn& e, const MeshAtoms& mesh, const Axes
   if (e.effects == Effects::none || mesh.count() == 0) return b.clone(e, std::move(operands));
   Axes all;
   for (const MeshAxis& axis : mesh.mesh().axes()) all.push_back(axis.name);
-  all = without(all, joined(varying_of(e.operands), apart));  // along those the user's devices call for themselves
+  all = without(all, joined(e.out().type().varying(), apart));  // along those the user's devices call for themselves
   if (all.empty()) return b.clone(e, std::move(operands));
   operands.insert(operands.begin(), b.emit(ops::axis_index, {}, ops::AxisIndex{.axes = all}));
   const FunctionRef first = calling(e);

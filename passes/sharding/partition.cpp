@@ -235,7 +235,7 @@ class Program final : public Localizer {
   }
 
  private:
-  Type local(Type whole, const Sharding& layout) const { return local_type(whole, mesh_, layout).with_varying({}); }
+  Type local(Type whole, const Sharding& layout) const { return local_type(whole, mesh_, layout).with_manual({}); }
 
   double price(Type t, const Sharding& from, const Sharding& to) {
     double seconds = 0;

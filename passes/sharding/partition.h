@@ -1,6 +1,6 @@
 // The program of one device: every value becomes this device's part of it, in a plain type, and what the parts of
 // others are needed for becomes a collective, on the line of the equation that needs it. Invariant: no layout is left
-// in any type, and no with_sharding, shard_map or pvary.
+// in any type, and no with_sharding, shard_map or pcast.
 #pragma once
 
 #include <cstdint>

@@ -103,6 +103,9 @@ TEST_CASE("an axis that no vmap has, and shapes that do not fit it, are named") 
         "HERE+8: ppermute: the pair (0, 3) is out of range for axis \"i\" of size 3");
   const auto crowded = [](Array v) { return ppermute(v, "i", {{0, 1}, {2, 1}}); };
   CHECK(message_of([&] { vmap(crowded, i)(arange(3, f32)); }, base) == "HERE+11: ppermute: example 1 gets two values");
+  const auto copied = [](Array v) { return ppermute(v, "i", {{0, 1}, {0, 2}}); };
+  CHECK(message_of([&] { vmap(copied, i)(arange(3, f32)); }, base) ==
+        "HERE+13: ppermute: example 0 gives its value to two");
 }
 
 TEST_CASE("an axis of no examples has sums and permutations, and no largest example") {
@@ -113,4 +116,31 @@ TEST_CASE("an axis of no examples has sums and permutations, and no largest exam
   const auto largest = [](Array v) { return pmax(v, "i"); };
   CHECK(tests::message_here([&] { vmap(largest, i)(nothing); }) ==
         "HERE: pmax: axis \"i\" has no examples, of which none is the largest or smallest");
+}
+
+TEST_CASE("a sum counts bools") {
+  const Array x = numbers({1, -2, 6});
+  const Array counts = vmap([](Array v) { return psum(v > 0.0f, "i"); }, {.axis_name = "i"})(x);
+  CHECK(counts.dtype() == i32);
+  CHECK(counts.to_vector<int>() == std::vector<int>{2, 2, 2});
+}
+
+TEST_CASE("a gradient inside a vmap adds up the cotangents of all examples, whichever way values were gathered") {
+  const Array x = numbers({1, 2, 6});
+  const auto slopes = [&](auto f) { return vmap(grad(f), {.axis_name = "i"})(x).template to_vector<float>(); };
+  const auto add = [](Array a, Array b) { return a + b; };
+  const Floats expected = slopes([](Array v) { return square(psum(v, "i")); });
+  CHECK(expected == Floats{54, 54, 54});
+  CHECK(slopes([&](Array v) { return square(preduce(v, "i", add)); }) == expected);
+  CHECK(slopes([](Array v) { return square(sum(all_gather(v, "i", {.to = Along::invarying}))); }) == expected);
+}
+
+TEST_CASE("a jitted function means what the axes around each call mean") {
+  const auto scaled = jit([](Array v) { return v * static_cast<float>(axis_size("i")); });
+  const auto over = [&](Array x) { return vmap([&](Array v) { return scaled(v); }, {.axis_name = "i"})(x); };
+  CHECK(over(numbers({1, 2})).to_vector<float>() == Floats{2, 4});
+  CHECK(over(numbers({1, 2, 3})).to_vector<float>() == Floats{3, 6, 9});
+  const auto traces = stats().traces;
+  CHECK(over(numbers({4, 2, 3})).to_vector<float>() == Floats{12, 6, 9});
+  CHECK(stats().traces == traces);
 }

@@ -49,6 +49,9 @@ TEST_CASE("a spec that does not fit its argument") {
   CHECK(said(layer, Layer{zeros({6}), zeros({3})}) ==
         "HERE: shard_map: P(\"data\") of argument 0 .W, f32[6]: dim 0 of size 6 does not divide over axis \"data\" of "
         "size 4");
+  CHECK(said(shard_map(itself, {.mesh = mesh, .in = {P()}, .out = {P(unconstrained)}}), x) ==
+        "HERE: shard_map: P(unconstrained) of the result, f32[8, 6]: dim 0 is unconstrained, which only with_sharding "
+        "takes");
   const auto partial = shard_map(first, {.mesh = mesh, .in = {specs({{".W", P("data")}})}, .out = {P("data")}});
   CHECK(said(partial, Layer{zeros({8}), zeros({3})}) ==
         "HERE: shard_map: argument 0 has the leaf .b, and specs only for .W");
@@ -88,6 +91,71 @@ TEST_CASE("a result that differs along an axis its spec leaves out, and one that
   CHECK(jit(unchecked).trace(x).text().find("unchecked=true") != std::string::npos);
 }
 
+TEST_CASE("values of kinds that do not go together, and casts to write") {
+  const auto on = [](auto f) {
+    return said(shard_map(f, {.mesh = mesh, .in = {P("data")}, .out = {P("data")}, .axis_names = {"data"}}),
+                zeros({8, 6}));
+  };
+  const auto unreduced = [](Array x) { return pcast(x, "data", {.to = Along::unreduced}); };
+  CHECK(
+      on(unreduced) ==
+      "HERE: shard_map: the result is f32[2, 6]{U@data} and yet to be summed along \"data\": return psum(.., \"data\") "
+      "or psum_scatter(.., \"data\")");
+  CHECK(
+      on([&](Array x) { return sin(unreduced(x)); }) ==
+      "HERE: sin: operand 0 (f32[2, 6]{U@data}) is yet to be summed along \"data\", and the op is not linear in it: psum "
+      "it first\n  operand: f32[2, 6]{U@data}   (made at HERE)");
+  CHECK(on([&](Array x) { return unreduced(x) * x; }) ==
+        "HERE: mul: operand 0 (f32[2, 6]{U@data}) is yet to be summed along \"data\", along which operand 1 (f32[2, "
+        "6]{V@data}) differs\n  lhs: f32[2, 6]{U@data}   (made at HERE)\n  rhs: f32[2, 6]{V@data}   (argument 0 of "
+        "shard_map, HERE)");
+  CHECK(
+      on([&](Array x) { return pmax(unreduced(x), "data"); }) ==
+      "HERE: pmax: operand 0 (f32[2, 6]{U@data}) is yet to be summed along \"data\": psum it first\n  operand: f32[2, "
+      "6]{U@data}   (made at HERE)");
+  CHECK(on([&](Array x) { return unreduced(psum(x, "data")); }) ==
+        "HERE: pcast: operand 0 (f32[2, 6]) is invarying along \"data\", which cannot be cast to unreduced\n  operand: "
+        "f32[2, 6]   (made at HERE)");
+  CHECK(
+      on([&](Array x) { return pscatter(x, "data", {.tiled = true}); }) ==
+      "HERE: pscatter: dim 0 must be a multiple of the size of axis \"data\", 4\n  operand: f32[2, 6]{V@data}   (argument "
+      "0 of shard_map, HERE)");
+  CHECK(
+      on([&](Array x) {
+        return scan([&](Array c, Array row) { return std::pair{c + unreduced(row), none}; }, zeros({6}), x).first;
+      }) ==
+      "HERE: add: operand 1 (f32[6]{U@data}) is yet to be summed along \"data\", and operand 0 (f32[6]) is not: psum the "
+      "one, or cast the other\n  lhs: f32[6]   (argument 0 of scan, HERE)\n  rhs: f32[6]{U@data}   (made at HERE)");
+  CHECK(on([&](Array x) {
+          return scan([&](Array, Array row) { return std::pair{unreduced(row), none}; }, zeros({6}), x).first;
+        }) ==
+        "HERE: scan: the carry must leave the body with the type it enters with\n  it enters as f32[6], leaves as "
+        "f32[6]{U@data}: start from pcast(pcast(.., \"data\"), \"data\", {.to = Along::unreduced}) or return psum(.., "
+        "\"data\")");
+  CHECK(
+      on([&](Array x) {
+        return cond(sum(x) > 0, [](Array v) { return v; }, [](Array v) { return v; }, unreduced(x));
+      }) ==
+      "HERE: cond: what the cond at HERE decides by differs along \"data\", along which f32[2, 6]{U@data} is yet to be "
+      "summed: psum it first");
+  CHECK(on([&](Array x) {
+          return grad([](Array v) { return sum(all_gather(v, "data", {.to = Along::reduced})); })(x);
+        }) ==
+        "HERE: grad: the function returns f32[]{R@data}, which is reduced along \"data\", so that its cotangent is no "
+        "one value: return pmean(.., \"data\")");
+}
+
+TEST_CASE("a rule whose cotangent is not that of its argument says which sum it lacks") {
+  const auto rule = custom_vjp([](Array w) { return w; }, [](Array w) { return std::pair{w, none}; },
+                               [](None, Array ct) { return std::tuple{ct * convert(axis_index("data"), f32)}; });
+  const auto f =
+      shard_map([&](Array w) { return rule(w); }, {.mesh = mesh, .in = {P()}, .out = {P()}, .axis_names = {"data"}});
+  CHECK(
+      said(f, zeros({3})) ==
+      "HERE: custom_vjp: the backward function returns another type than it must\n  cotangent [0]: must be f32[3], is "
+      "f32[3]{V@data}; return psum(.., \"data\")");
+}
+
 TEST_CASE("maps inside maps that disagree") {
   const Mesh other = Mesh::abstract({{"data", 2}});
   const auto nested = [](const Mesh& inner, std::vector<std::string> axes) {
@@ -105,6 +173,12 @@ TEST_CASE("maps inside maps that disagree") {
   };
   CHECK(over("data", 4) == "HERE: shard_map: vmap spreads over \"data\", over which the function is spread already");
   CHECK(over("pod", 4) == "HERE: shard_map: vmap spreads over \"pod\", which the mesh [data=4, model=2] lacks");
+  const auto inner =
+      shard_map(itself, {.mesh = mesh, .in = {P("model")}, .out = {P("model")}, .axis_names = {"model"}});
+  const auto around = shard_map([=](Array v) { return inner(v); },
+                                {.mesh = mesh, .in = {P("data")}, .out = {P("data")}, .axis_names = {"data"}});
+  CHECK(said([=](Array v) { return vmap(around, {.spmd_axis_name = "model"})(v); }, zeros({2, 8})) ==
+        "HERE: shard_map: vmap spreads over \"model\", over which the function is spread already");
   CHECK(over("model", 3) ==
         "HERE: shard_map: vmap spreads 3 examples over \"model\" of size 2, which does not divide them");
 }
@@ -214,4 +288,59 @@ TEST_CASE("collectives that would see a part, and axes of nothing or of others")
   const auto inner = xmap(itself, {.mesh = mesh, .in = {{"i"}}, .out = {{"i"}}, .axis_resources = {{"i", "data"}}});
   const auto outer = shard_map([&](Array v) { return inner(v); }, {.mesh = mesh, .in = {P()}, .out = {P()}});
   CHECK(said(outer, zeros({8})) == "HERE: xmap: the mesh axis \"data\" is taken by the map around it");
+}
+
+TEST_CASE("arrays that lie elsewhere are refused at once as in jit, and meshes of the same axes are told apart") {
+  ensure_devices(8);
+  const std::vector<Device> all = devices();
+  const Mesh one({{"x", 4}}), other({{"x", 4}}, {all[4], all[5], all[6], all[7]}),
+      mixed({{"x", 4}}, {all[1], all[0], all[2], all[7]});
+  const auto f = shard_map([](Array a, Array b) { return a + b; }, {.mesh = one, .in = {P("x"), P()}, .out = {P("x")}});
+  const Array here = device_put(zeros({8}), one, P("x"));
+  const Array there = device_put(zeros({8}), other, P("x"));
+  const auto text = [](auto call) { return message_here<ShardingError>(call); };
+  const std::string lies = "the program is for the mesh [x=4] on cpu:0 to cpu:3: move the arrays with device_put\n  ";
+  const std::string where = ": f32[8@x] on [x=4] on cpu:4 to cpu:7   (made at HERE)";
+  CHECK(text([&] { f(there, zeros({2})); }) == "HERE: shard_map: " + lies + "arg0" + where);
+  CHECK(text([&] { jit(f)(there, zeros({2})); }) == "HERE: jit: " + lies + "arg0" + where);
+  const auto captures =
+      shard_map([&](Array a) { return a + sum(there); }, {.mesh = one, .in = {P("x")}, .out = {P("x")}});
+  CHECK(text([&] { captures(zeros({8})); }) == "HERE: shard_map: " + lies + "rhs" + where);
+  const Array second = device_put(zeros({2}), other, P());
+  CHECK(text([&] { f(here, second); }) ==
+        "HERE: shard_map: the arrays are on different meshes or devices: move one with device_put\n  arg0: f32[8@x] on "
+        "[x=4] on cpu:0 to cpu:3   (made at HERE)\n  arg1: f32[2] on [x=4] on cpu:4 to cpu:7   (made at HERE)");
+  CHECK(text([&] { f(device_put(zeros({8}), mixed, P("x")), zeros({2})); }) ==
+        "HERE: shard_map: " + lies + "arg0: f32[8@x] on [x=4] on cpu:1, cpu:0, cpu:2, cpu:7   (made at HERE)");
+  CHECK(f(here, zeros({2})).shape() == Shape{8});
+  // Two in one program.
+  const auto g = shard_map(itself, {.mesh = other, .in = {P("x")}, .out = {P("x")}});
+  CHECK(
+      said([&](Array v) { return g(f(v, zeros({2}))); }, zeros({8})) ==
+      "HERE: jit: a program runs on one mesh\n  shard_map at HERE: [x=4] on cpu:0 to cpu:3\n  shard_map at HERE: [x=4] on "
+      "cpu:4 to cpu:7");
+  // What the axes are called makes no place another.
+  const Mesh renamed({{"y", 4}});
+  CHECK(f(device_put(ones({8}), renamed, P("y")), zeros({2})).sharding() == NamedSharding{one, P("x")});
+}
+
+TEST_CASE("a layout inside a map is of its mesh, and along the axes that are free there") {
+  const Mesh other = Mesh::abstract({{"data", 4}});
+  const auto on = [](auto f) {
+    return said(shard_map(f, {.mesh = mesh, .in = {P("data")}, .out = {P("data")}, .axis_names = {"data"}}),
+                zeros({8, 6}));
+  };
+  CHECK(
+      on([](Array x) { return with_sharding(x, mesh, P(none, "data")); }) ==
+      "HERE: with_sharding: P(none, \"data\") of f32[2, 6]{V@data}: dim 1 is split over \"data\", and the function here "
+      "is of one device along it");
+  CHECK(on([&](Array x) { return with_sharding(x, other, P()); }) ==
+        "HERE: with_sharding: the mesh [data=4] is not that of the shard_map around it, [data=4, model=2]");
+  CHECK(on([](Array x) { return with_sharding(x, mesh, P(none, "model")); }) == "nothing was thrown");
+}
+
+TEST_CASE("an axis of a vmap inside a map has a name of its own") {
+  const auto f = [](Array x) { return vmap([](Array r) { return psum(r, "data"); }, {.axis_name = "data"})(x); };
+  CHECK(said(shard_map(f, {.mesh = mesh, .in = {P("data")}, .out = {P()}, .axis_names = {"data"}}), zeros({8, 6})) ==
+        "HERE: vmap: the axis \"data\" has the name of an axis of the shard_map around it");
 }

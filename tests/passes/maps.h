@@ -13,6 +13,7 @@
 #include "ir/ops/attrs.h"
 #include "ir/ops/rules.h"
 #include "ir/sharding.h"
+#include "passes/transforms.h"
 #include "tests/passes/parts.h"
 
 namespace sheaf::tests {
@@ -63,7 +64,7 @@ inline ir::Literals run_map(const ir::Eqn& e, const ir::Literals& operands) {
     results.push_back(e.out(j).type());
   }
   const std::vector<ir::Literals> inputs = parts_of(operands, in, atoms);
-  return whole_of(ir::eval_spmd(e.regions[0]->on_mesh(mesh), inputs), results, out, atoms);
+  return whole_of(ir::eval_spmd(passes::inline_calls(e.regions[0])->on_mesh(mesh), inputs), results, out, atoms);
 }
 
 inline ir::Literals run_maps(const ir::Function& f, const ir::Literals& inputs) {

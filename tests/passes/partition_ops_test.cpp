@@ -2,7 +2,6 @@
 // what one computes, to the bit where no reduced dim is split.
 #include <random>
 
-#include "ir/complex.h"
 #include "ir/sample.h"
 #include "passes/sharding/constraints.h"
 #include "passes/sharding/propagate.h"
@@ -92,12 +91,12 @@ void check_on_parts(const FunctionRef& f, const Literals& in, int draws, Random&
   }
 }
 
-/// Of a sample whose op has a derivative: the cotangents of the float operands, from operands and cotangents. Null
+/// Of a sample whose op has a derivative: the cotangents of its operands, from operands and cotangents. Null
 /// where there are none.
 FunctionRef gradient(const Sample& sample) {
   const FunctionRef& f = sample.function;
   passes::Mask wrt;
-  for (const Value p : f->params()) wrt.push_back(is_float(p.dtype()));
+  for (const Value p : f->params()) wrt.push_back(is_differentiable(p.dtype()));
   if (passes::count(wrt) == 0) return nullptr;
   const passes::Vjp v = passes::vjp(f, wrt);
   if (passes::count(v.out) == 0) return nullptr;
@@ -116,12 +115,11 @@ TEST_CASE("every op computes on parts what it computes on the whole") {
   Random r(7);
   for (const Op op : all_ops()) {
     if (!op->samples) continue;
-    for (const std::string_view text : op->samples())
-      if (!has_complex(*parse_sample(text)->function)) {
-        INFO(text);
-        const absl::StatusOr<Sample> sample = parse_sample(text);
-        check_on_parts(sample->function, random_inputs(*sample, 3), 6, r);
-      }
+    for (const std::string_view text : op->samples()) {
+      INFO(text);
+      const absl::StatusOr<Sample> sample = parse_sample(text);
+      check_on_parts(sample->function, random_inputs(*sample, 3), 6, r);
+    }
   }
 }
 
@@ -131,7 +129,6 @@ TEST_CASE("every op's gradient is on parts what it is on the whole") {
     if (!op->samples || op->no_jvp != Absent::none) continue;
     for (const std::string_view text : op->samples()) {
       const absl::StatusOr<Sample> sample = parse_sample(text);
-      if (has_complex(*sample->function)) continue;
       const FunctionRef backward = gradient(*sample);
       if (!backward) continue;
       INFO(text);

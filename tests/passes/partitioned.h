@@ -60,7 +60,7 @@ inline std::string left_over(const ir::Function& f) {
   for (const ir::Eqn* e : f.eqns()) {
     for (const ir::Value v : e->outs())
       if (v.type() != ir::Type(v.dtype(), v.dims())) return ir::to_string(v.type());
-    if (e->op == &ir::ops::with_sharding || e->op == &ir::ops::shard_map || e->op == &ir::ops::pvary)
+    if (e->op == &ir::ops::with_sharding || e->op == &ir::ops::shard_map || e->op == &ir::ops::pcast)
       return std::string(e->op->name);
     for (const ir::FunctionRef& r : e->regions)
       if (std::string s = left_over(*r); !s.empty()) return s;
@@ -92,6 +92,7 @@ inline ir::Literals run_partitioned(const ir::FunctionRef& whole, const ir::Func
 /// The largest difference of a float result, relative to its largest element; 1 where an integer differs.
 inline double difference(const ir::Literal& x, const ir::Literal& y) {
   if (x.dtype() != y.dtype() || x.dims() != y.dims()) return 1;
+  if (is_complex(x.dtype())) return difference(x.as_parts(), y.as_parts());
   double most = 0, scale = 1;
   for (std::int64_t i = 0; i < x.size(); ++i) {
     if (!is_float(x.dtype())) {

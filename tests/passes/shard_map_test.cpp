@@ -122,6 +122,12 @@ Value index_of(Builder& b, const Axes& axes) {
   return ops::convert_to(b.emit_all(&ops::axis_index, {}, attrs)[0], DType::f64);
 }
 
+Value cast(Builder& b, Value x, Along to) { return b.emit(ops::pcast, {x}, ops::Pcast{.axes = {"x"}, .to = to}); }
+Value psum_of_sum(Value x) { return x.builder().emit(ops::all_reduce, {x}, ops::AllReduce{.axes = {"x"}}); }
+Value gathered(Builder& b, Value x, Along to) {
+  return b.emit(ops::all_gather, {x}, ops::AllGather{.axes = {"x"}, .size = 4, .tiled = true, .to = to});
+}
+
 // Operand 0 differs along x, operand 1 is the same on all devices.
 std::vector<Named> collectives() {
   const auto map = [](std::vector<std::string> out, auto body) {
@@ -147,8 +153,8 @@ std::vector<Named> collectives() {
        map({"_,_,_"},
            [](Builder& b, const Values& v) {
              const Value y = sin_of(product(b, v[0], v[1]));
-             return Values{
-                 sin_of(b.emit(ops::all_gather, {y}, ops::AllGather{.axes = {"x"}, .size = 4, .invariant = true}))};
+             return Values{sin_of(
+                 b.emit(ops::all_gather, {y}, ops::AllGather{.axes = {"x"}, .size = 4, .to = Along::invarying}))};
            })},
       {"a scattered sum",
        map({"_,x"},
@@ -182,6 +188,43 @@ std::vector<Named> collectives() {
                                          const Value y = sin_of(product(b, v[0], v[1]));
                                          return Values{y, psum(y)};
                                        })},
+      {"a gather whose cotangent is unreduced", map({"_"},
+                                                    [](Builder& b, const Values& v) {
+                                                      const Value w = gathered(b, sin_of(v[0]), Along::reduced);
+                                                      const Value s = sum_all(sin_of(w) * index_of(b, {"x"}));
+                                                      return Values{ops::reshape_to(psum(s), {1})};
+                                                    })},
+      {"a product of what is reduced alone",
+       map({"_,_"},
+           [](Builder& b, const Values& v) { return Values{sin_of(gathered(b, v[0] * v[1], Along::reduced))}; })},
+      {"a sum of unreduced values", map({"_,_"},
+                                        [](Builder& b, const Values& v) {
+                                          const Value u = cast(b, v[0] * v[1], Along::unreduced);
+                                          return Values{psum_of_sum(u + cast(b, sin_of(v[0]), Along::unreduced))};
+                                        })},
+      {"a scattered unreduced value",
+       map({"_,x"},
+           [](Builder& b, const Values& v) {
+             const Value u = -cast(b, sin_of(product(b, v[0], v[1])), Along::unreduced);
+             return Values{sin_of(b.emit(ops::reduce_scatter, {u},
+                                         ops::ReduceScatter{.axes = {"x"}, .size = 4, .dim = 1, .tiled = true}))};
+           })},
+      {"an unreduced value times one that is the same",
+       map({"_,_"},
+           [](Builder& b, const Values& v) {
+             return Values{sin_of(psum_of_sum(cast(b, sin_of(v[0]), Along::unreduced) * b.constant(DType::f64, 2)))};
+           })},
+      {"the own part", map({"_,x"},
+                           [](Builder& b, const Values& v) {
+                             const Value own = b.emit(ops::pscatter, {sin_of(v[1])},
+                                                      ops::Pscatter{.axes = {"x"}, .size = 4, .dim = 1, .tiled = true});
+                             return Values{sin_of(own) * index_of(b, {"x"})};
+                           })},
+      {"what is made reduced", map({"_,_"},
+                                   [](Builder& b, const Values& v) {
+                                     const Value r = cast(b, sin_of(v[1]), Along::reduced);
+                                     return Values{psum(sin_of(r) * v[0]), sin_of(psum(r * r))};
+                                   })},
       {"a result that is the same and is joined",
        map({"x,_"}, [](Builder&, const Values& v) { return Values{sin_of(v[1])}; })},
   };
@@ -242,4 +285,38 @@ TEST_CASE("axes of two dims of a mesh are gone over apart and together") {
   const FunctionRef f = weighed(p);
   check_gradient(f, inputs_of(p));
   check_batch(f, p);
+}
+
+TEST_CASE("each collective and cast is transposed into the one that the table of kinds has") {
+  const auto of_gradient = [](std::vector<std::string> in, std::vector<std::string> out, auto body) {
+    MapProgram p{.types = {f64s({4, 4})}, .in = std::move(in), .out = std::move(out), .body = body};
+    const FunctionRef g = passes::value_and_grad(weighed(p), passes::Mask(1, true));
+    std::string ops;
+    for (const ir::OpDef* op : {&ops::all_reduce, &ops::all_gather, &ops::reduce_scatter, &ops::pscatter})
+      if (const int n = count_op(*g, *op)) ops += fmt::format("{} {} ", op->name, n);
+    return ops;
+  };
+  const std::vector<std::string> part{"x,_"}, whole{"_,_"};
+  // There and back; the forward ones are in it.
+  CHECK(of_gradient(part, whole, [](Builder&, const Values& v) { return Values{psum(v[0])}; }) == "all_reduce 1 ");
+  CHECK(of_gradient(part, whole, [](Builder& b, const Values& v) {
+          return Values{gathered(b, v[0], Along::invarying)};
+        }) == "all_gather 1 pscatter 1 ");
+  CHECK(of_gradient(part, whole, [](Builder& b, const Values& v) {
+          return Values{psum(gathered(b, v[0], Along::reduced))};
+        }) == "all_reduce 1 all_gather 1 reduce_scatter 1 ");
+  CHECK(of_gradient(part, whole, [](Builder& b, const Values& v) {
+          return Values{psum_of_sum(cast(b, v[0], Along::unreduced))};
+        }) == "all_reduce 1 ");
+  CHECK(of_gradient(part, {"_,x"}, [](Builder& b, const Values& v) {
+          return Values{b.emit(ops::reduce_scatter, {cast(b, v[0], Along::unreduced)},
+                               ops::ReduceScatter{.axes = {"x"}, .size = 4, .dim = 1, .tiled = true})};
+        }) == "all_gather 1 reduce_scatter 1 ");
+  CHECK(of_gradient(whole, {"_,x"}, [](Builder& b, const Values& v) {
+          return Values{
+              b.emit(ops::pscatter, {v[0]}, ops::Pscatter{.axes = {"x"}, .size = 4, .dim = 1, .tiled = true})};
+        }) == "all_gather 1 pscatter 1 ");
+  CHECK(of_gradient(whole, whole, [](Builder& b, const Values& v) {
+          return Values{psum(cast(b, v[0], Along::reduced))};
+        }) == "all_reduce 2 ");
 }

@@ -3,14 +3,16 @@
 //   shard_map([](Array x) { return psum(sum(x), "data"); }, {.mesh = mesh, .in = {P("data")}, .out = {P()}})
 // An axis is that of an enclosing vmap, shard_map, pmap or xmap, names are found innermost first, and several axes are
 // gone over as one, the first major; all throw TypeError for an axis that is not there, or that is named twice.
-// Along the axes of a mesh a value either differs or is known to be the same, and collectives say which: a sum is the
-// same on all. Its cotangent is one value too, so that each sum of a derivative is taken once.
+// Along each axis of a mesh a value varies, or is the same on all, or is a sum yet to be taken (sheaf/along.h), and
+// collectives go from one to another: psum gives what is the same on all. Its cotangent is one value too, so that each
+// sum of a derivative is taken once.
 #pragma once
 
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "sheaf/along.h"
 #include "sheaf/ops.h"
 
 namespace sheaf {
@@ -24,19 +26,19 @@ struct AxisNames {
   std::vector<std::string> names;
 };
 
-/// Sum, mean, largest and smallest over all; the same for each. x: T[..] -> T[..]. Extremes share their cotangent among
-/// those that attain them.
+/// Sum, mean, largest and smallest over all; the same for each. x: T[..] -> T[..]; bools are counted, as i32. Extremes
+/// share their cotangent among those that attain them.
 Array psum(Operand x, const AxisNames& axes);
 Array pmean(Operand x, const AxisNames& axes);
 Array pmax(Operand x, const AxisNames& axes);
 Array pmin(Operand x, const AxisNames& axes);
 
-/// `tiled`: joined along `dim` instead of stacked along a new one. `invariant`: the result counts as the same on all
-/// devices of a mesh, which makes its transpose a slice instead of a sum.
+/// `tiled`: joined along `dim` instead of stacked along a new one. `to`: what the result is along the axes of a mesh.
+/// Of an invarying one the transpose is a pscatter; of a reduced one the scattered sum of an unreduced cotangent.
 struct AllGather {
   int dim = 0;
   bool tiled = false;
-  bool invariant = false;
+  Along to = Along::varying;
 };
 /// All values. x: T[.., n, ..] -> T[.., size, n, ..], or T[.., size * n, ..] if tiled.
 Array all_gather(Operand x, const AxisNames& axes, int dim = 0);
@@ -63,7 +65,7 @@ struct PsumScatter {
 Array psum_scatter(Operand x, const AxisNames& axes, const PsumScatter& options = {});
 
 /// The one at `second` gets the value of that at `first`; zeros where nobody sends. Throws ShapeError where an index is
-/// out of range or a target appears twice.
+/// out of range, or gives or gets twice.
 Array ppermute(Operand x, const AxisNames& axes, const std::vector<std::pair<std::int64_t, std::int64_t>>& pairs);
 
 /// Row i along dim `split`, whose extent must be the axes' size, goes to i; what each gets is stacked along `concat`.
@@ -81,9 +83,21 @@ Array axis_index(const AxisNames& axes, Loc loc = Loc::current());
 /// How many there are.
 std::int64_t axis_size(const AxisNames& axes, Loc loc = Loc::current());
 
-/// x, which counts as differing along these axes of a mesh; its cotangent is the sum of all. Where an op needs it, it
-/// is done without being asked for; loops are told by it that a carry will differ.
-Array pvary(Operand x, const AxisNames& axes);
+/// Of what is the same on all devices of a mesh, the own row of `dim`, whose extent must be the axes' size, or the own
+/// block (tiled), which it must divide. Its transpose is the all_gather to invarying.
+struct Pscatter {
+  int dim = 0;
+  bool tiled = false;
+};
+Array pscatter(Operand x, const AxisNames& axes, const Pscatter& options = {});
+
+/// x as another kind of value along these axes of a mesh (sheaf/along.h); nothing is sent. Casts to varying and from
+/// invarying to reduced are done without being asked for where an op needs them; loops are told by one that a carry
+/// will be of that kind. Throws ShardingError where x cannot be cast: only what varies can become unreduced.
+struct Pcast {
+  Along to = Along::varying;
+};
+Array pcast(Operand x, const AxisNames& axes, const Pcast& options = {});
 
 namespace detail {
 /// All values along the axes, each the same on all.

@@ -98,8 +98,13 @@ Array cross_entropy(Operand logits, Operand labels) {
         UserLine::or_own(logits.loc()),
         "cross_entropy: labels are integers with the shape of logits without its last dim" + describe(named));
   }
+  // By log_softmax its gradient would add up over all classes, which may be split, what it gives each label.
   return compose1("cross_entropy", RuleKey(), {logits, labels}, logits.loc(), [&](std::span<const Array> in) {
-    return -mean(sum(one_hot(in[1], x.back(), floating_dtype(in[0])) * log_softmax(in[0]), {.axes = {-1}}));
+    const Array v = to_float(in[0]), label = convert(in[1], i64);
+    const Array shifted = v - stop_gradient(max(v, {.axes = {-1}, .keepdims = true}));
+    const Array of_label = sum(where(one_hot(label, x.back(), bool_), shifted, 0), {.axes = {-1}});
+    const Array total = log(sum(exp(shifted), {.axes = {-1}}));
+    return mean(where((label >= 0) & (label < x.back()), total, 0) - of_label);
   });
 }
 

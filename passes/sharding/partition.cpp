@@ -209,7 +209,9 @@ class Program final : public Localizer {
         chooser_(mesh_, prices_, Weights(f)) {}
 
   const MeshAtoms& mesh() const override { return mesh_; }
-  PartitionWork work() const { return {.equations = equations_, .assignments = chooser_.assignments()}; }
+  PartitionWork work() const {
+    return {.equations = equations_, .assignments = chooser_.assignments(), .placements = planner_.placements()};
+  }
 
   const Axes& apart() const override { return apart_; }
 

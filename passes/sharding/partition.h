@@ -13,6 +13,7 @@ namespace sheaf::passes {
 struct PartitionWork {
   std::int64_t equations = 0;  // decided
   std::int64_t assignments = 0;  // tried, in search of the best for each
+  std::int64_t placements = 0;  // looked at, in search of ways from one layout to another
 };
 
 struct PartitionOptions {

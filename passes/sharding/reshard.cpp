@@ -134,17 +134,16 @@ class Planning {
     if (from == to) return;
     const Difference difference(dims_, atoms_, from, to);
     const double bytes = bytes_ / static_cast<double>(difference.common_ways);
-    std::optional<std::vector<Step>> path = shortest_path(difference, atoms_, bytes, profile_);
-    if (!path) {
-      path = greedy_path(difference);
-      plan_.is_greedy = true;
-    }
+    Found found = shortest_path(difference, atoms_, bytes, profile_);
+    plan_.placements += found.placements;
+    plan_.is_greedy |= !found.path;
+    const std::vector<Step> path = found.path ? *std::move(found.path) : greedy_path(difference);
     Sharding before = from, between = from;
-    for (std::size_t i = 0; i < path->size(); ++i) {
-      Sharding after = difference.sharding((*path)[i].after);
-      if (i > 0 && joins((*path)[i - 1].kind, (*path)[i].kind, before, between, after)) plan_.moves.pop_back();
+    for (std::size_t i = 0; i < path.size(); ++i) {
+      Sharding after = difference.sharding(path[i].after);
+      if (i > 0 && joins(path[i - 1].kind, path[i].kind, before, between, after)) plan_.moves.pop_back();
       else before = between;
-      plan_.moves.push_back(move_between((*path)[i].kind, before, after));
+      plan_.moves.push_back(move_between(path[i].kind, before, after));
       between = std::move(after);
     }
     SHEAF_CHECK(between == to, "a path that ends elsewhere");
@@ -206,7 +205,10 @@ std::string to_string(const ReshardPlan& plan, const ir::MeshAtoms& atoms) {
 
 const ReshardPlan& ReshardPlanner::plan(const Shape& dims, DType dtype, const Sharding& from, const Sharding& to) {
   std::unique_ptr<const ReshardPlan>& plan = plans_[Key{dims, size_bytes(dtype), from, to}];
-  if (!plan) plan = std::make_unique<const ReshardPlan>(Planning(dims, dtype, atoms_, profile_).run(from, to));
+  if (!plan) {
+    plan = std::make_unique<const ReshardPlan>(Planning(dims, dtype, atoms_, profile_).run(from, to));
+    placements_ += plan->placements;
+  }
   return *plan;
 }
 

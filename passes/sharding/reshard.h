@@ -44,6 +44,7 @@ struct ReshardPlan {
   std::vector<ReshardMove> moves = {};
   CommCost cost = {};
   int collectives = 0;
+  std::int64_t placements = 0;  // looked at
   bool is_greedy = false;  // too many placements to look at all
   /// The whole value is on every device on the way from one split form to another.
   bool gathers_all = false;
@@ -59,12 +60,14 @@ class ReshardPlanner {
 
   /// Both must divide `dims`. The plan lives as long as the planner.
   const ReshardPlan& plan(const Shape& dims, DType dtype, const ir::Sharding& from, const ir::Sharding& to);
+  std::int64_t placements() const { return placements_; }  // looked at so far, to test that work is linear
 
  private:
   using Key = std::tuple<Shape, int, ir::Sharding, ir::Sharding>;
   const ir::MeshAtoms& atoms_;
   const Profile& profile_;
   absl::flat_hash_map<Key, std::unique_ptr<const ReshardPlan>> plans_;
+  std::int64_t placements_ = 0;
 };
 
 /// One question.

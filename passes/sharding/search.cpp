@@ -17,7 +17,7 @@ namespace {
 using Kind = ReshardMove::Kind;
 
 constexpr int kMaxUnits = 8, kMaxRank = 14;
-constexpr std::size_t kMaxStates = 20'000;
+constexpr std::int64_t kMaxStates = 20'000;
 
 /// A day in picoseconds: what is split in the end is not gathered whole on the way while there is any other.
 constexpr std::int64_t kWhole = std::int64_t{86'400} * 1'000'000'000'000;
@@ -60,22 +60,23 @@ class Search {
         profile_(profile),
         is_split_at_last_(difference.ways(difference.to) > 1) {}
 
-  std::optional<std::vector<Step>> run() {
+  Found run() {
     const State start{pack(d_.from)};
     const Places goal = pack(d_.to);
     visits_[start] = {.cost = {0, 0}, .before = start};
     queue_.push({{0, 0}, 0, start});
-    for (std::size_t settled = 0; !queue_.empty();) {
+    std::int64_t settled = 0;
+    while (!queue_.empty()) {
       const auto [cost, order, state] = queue_.top();
       queue_.pop();
       Visit& visit = visits_.at(state);
       if (visit.is_settled) continue;
       visit.is_settled = true;
-      if (state.places == goal) return path_to(state);
-      if (++settled > kMaxStates) return std::nullopt;
+      if (state.places == goal) return {path_to(state), settled};
+      if (++settled > kMaxStates) break;
       expand(state, cost);
     }
-    return std::nullopt;
+    return {std::nullopt, settled};
   }
 
  private:
@@ -386,9 +387,8 @@ class Greedy {
 
 }  // namespace
 
-std::optional<std::vector<Step>> shortest_path(const Difference& difference, const ir::MeshAtoms& atoms, double bytes,
-                                               const Profile& profile) {
-  if (difference.count() > kMaxUnits || difference.dims.size() > kMaxRank) return std::nullopt;
+Found shortest_path(const Difference& difference, const ir::MeshAtoms& atoms, double bytes, const Profile& profile) {
+  if (difference.count() > kMaxUnits || difference.dims.size() > kMaxRank) return {};
   return Search(difference, atoms, bytes, profile).run();
 }
 

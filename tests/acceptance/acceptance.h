@@ -48,15 +48,20 @@ struct Expected {
   std::int64_t bytes = 0;
   int count = 1;
   std::int64_t steps = 1;
+  bool combines = false;  // it travels with all others of its op and axes that say so
+  bool is_behind_loops = false;  // once, for all steps
 };
+/// Nobody waits for it before the end of the program, or of a step of its loop: it travels with all others like it.
+Expected combining(Expected e);
+Expected behind_loops(Expected e);
+std::vector<Expected> combined(const std::vector<Expected>& all);
 std::string listed(const std::vector<Expected>& all);
 std::string collectives_of(const ir::Function& local);
 /// Of any value that a device holds.
 std::int64_t largest_value(const ir::Function& local);
 
-/// The largest difference of a result on all devices from that on one, relative to its largest element.
-double largest_difference(const Partitioned& p);
-/// From those of another function of the same arguments.
+/// The largest difference of a result on all devices, before or after collectives are made fewer, from that of a
+/// function of the same arguments on one, relative to its largest element.
 double largest_difference(const Partitioned& p, const ir::Function& reference);
 
 }  // namespace sheaf::acceptance

@@ -2,41 +2,15 @@
 // have written for it, and nothing is added between.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
-#include "ir/text.h"
-#include "tests/acceptance/models.h"
+#include "tests/acceptance/rows.h"
 
 using namespace sheaf;
 using namespace sheaf::acceptance;
 
 namespace {
-
-// The result of f and the derivatives with respect to all arguments, for a cotangent g.
-template <class F>
-auto step_of(F f) {
-  return [f](const Array& x, const Array& g, const Array& w1, const Array& w2, const Array& w3) {
-    const auto [y, pullback] = vjp(f, x, w1, w2, w3);
-    return std::tuple_cat(std::tuple(y), pullback(g));
-  };
-}
-
-template <class F>
-ir::FunctionRef step_program(const F& f, const std::vector<Shape>& shapes) {
-  return program({"x", "g", "w1", "w2", "w3"}, step_of(f), abstract(shapes[0]), abstract(shapes[0]),
-                 abstract(shapes[1]), abstract(shapes[2]), abstract(shapes[3]));
-}
-
-// A step of `on_mesh` has these collectives, and gives what a step of `plain` does.
-template <class F, class G>
-void check(const F& on_mesh, const G& plain, const std::vector<Shape>& shapes, const Layout& layout,
-           const std::vector<Expected>& expected) {
-  CAPTURE(layout.mesh);
-  const Partitioned p = partitioned(step_program(on_mesh, shapes), layout);
-  INFO(ir::print(p.whole), ir::print(p.local));
-  CHECK(collectives_of(*p.local) == listed(expected));
-  if (p.whole->mesh().size() <= 4) CHECK(largest_difference(p, *step_program(plain, shapes)) < 1e-5);
-}
 
 // One step of a ring: what a device's queries make of the keys and values that it holds now. Scores are small here, so
 // that no largest one has to be taken off.
@@ -75,21 +49,28 @@ std::pair<Array, Array> route(const Array& gate, const Array& x, std::int64_t ca
 TEST_CASE("a pipeline's boundary: activations go to the next stage, and their derivative comes back") {
   for (const int n : {2, 4, 8}) {
     const Mesh mesh = Mesh::abstract({{"p", n}});
-    const auto stages = [](const Array& x, const Array& w1, const Array& w2, const Array& shift) {
+    const auto stage = [](const Array& x, const Array& w1, const Array& w2, const Array& shift) {
       std::vector<std::pair<std::int64_t, std::int64_t>> next;
       for (std::int64_t i = 0; i + 1 < axis_size("p"); ++i) next.emplace_back(i, i + 1);
       return ppermute(mlp(x, w1[0], w2[0]) + shift, "p", next);
     };
-    const auto plain = [n](const Array& x, const Array& w1, const Array& w2, const Array& shift) {
-      const Array y = vmap(mlp)(x, w1, w2) + shift;
+    const Layer layer = [=](const Array& x, const Weights& w) {
+      return shard_map(stage, {.mesh = mesh, .in = {P("p"), P("p"), P("p"), P("p")}, .out = {P("p")}})(x, w[0], w[1],
+                                                                                                       w[2]);
+    };
+    const Layer plain = [n](const Array& x, const Weights& w) {
+      const Array y = vmap(mlp)(x, w[0], w[1]) + w[2];
       return concatenate({zeros_like(y(slice(0, 1))), y(slice(0, n - 1))});
     };
     const std::int64_t rows = 8, h = 16, f = 32;
-    check(shard_map(stages, {.mesh = mesh, .in = {P("p"), P("p"), P("p"), P("p")}, .out = {P("p")}}), plain,
-          {{n, rows, h}, {n, h, f}, {n, f, h}, {n, rows, h}},
-          {.mesh = fmt::format("p={}", n),
-           .params = {{"x", "p,_,_"}, {"g", "p,_,_"}, {"w1", "p,_,_"}, {"w2", "p,_,_"}, {"w3", "p,_,_"}}},
-          {{"ppermute", "p", rows * h * 4, 2}});
+    const Shapes shapes{{n, rows, h}, {{n, h, f}, {n, f, h}, {n, rows, h}}};
+    check({.mesh = fmt::format("p={}", n),
+           .x = "p,_,_",
+           .w = {"p,_,_", "p,_,_", "p,_,_"},
+           .forward = {{"ppermute", "p", rows * h * 4}},
+           .step = {{"ppermute", "p", rows * h * 4, 2}},
+           .largest = h * f * 4},
+          layer, shapes, shapes, plain);
   }
 }
 
@@ -103,41 +84,53 @@ TEST_CASE("experts: tokens go to their experts and answers back, in each pass; o
       const Array done = all_to_all(mlp(sent, in[0], out[0]), "e", {.split = 0, .concat = 0, .tiled = true});
       return einsum("tec,ech->th", places, done) * expand_dims(weight, {1});
     };
-    const auto plain = [=](const Array& x, const Array& in, const Array& out, const Array& gate) {
+    const Layer layer = [=](const Array& x, const Weights& w) {
+      return shard_map(spread, {.mesh = mesh, .in = {P("e"), P("e"), P("e"), P()}, .out = {P("e")}})(x, w[0], w[1],
+                                                                                                     w[2]);
+    };
+    const Layer plain = [=](const Array& x, const Weights& w) {
       std::vector<Array> parts;
       for (const Array& own : split(x, n)) {
-        const auto [places, weight] = route(gate, own, capacity);
-        const Array done = vmap(mlp)(einsum("tec,th->ech", places, own), in, out);
+        const auto [places, weight] = route(w[2], own, capacity);
+        const Array done = vmap(mlp)(einsum("tec,th->ech", places, own), w[0], w[1]);
         parts.push_back(einsum("tec,ech->th", places, done) * expand_dims(weight, {1}));
       }
       return concatenate(parts);
     };
-    check(shard_map(spread, {.mesh = mesh, .in = {P("e"), P("e"), P("e"), P()}, .out = {P("e")}}), plain,
-          {{n * tokens, h}, {n, h, f}, {n, f, h}, {h, n}},
-          {.mesh = fmt::format("e={}", n), .params = {{"x", "e,_"}, {"g", "e,_"}, {"w1", "e,_,_"}, {"w2", "e,_,_"}}},
-          {{"all_to_all", "e", n * capacity * h * 4, 4}, {"all_reduce", "e", h * n * 4}});
+    const Shapes shapes{{n * tokens, h}, {{n, h, f}, {n, f, h}, {h, n}}};
+    const Expected sent{"all_to_all", "e", n * capacity * h * 4, 2};
+    check({.mesh = fmt::format("e={}", n),
+           .x = "e,_",
+           .w = {"e,_,_", "e,_,_", "_,_"},
+           .forward = {sent},
+           .step = {sent, sent, combining({"all_reduce", "e", h * n * 4})},
+           .remade = {sent},
+           .largest = std::max(tokens * n * capacity * 4, n * capacity * f * 4)},
+          layer, shapes, shapes, plain);
   }
 }
 
-TEST_CASE("ring attention: keys and values go around, and in the derivative their cotangents, or both if made again") {
-  for (const bool made_again : {false, true})
-    for (const int n : {2, 4, 8}) {
-      CAPTURE(made_again);
-      const Mesh mesh = Mesh::abstract({{"c", n}});
-      const Shape shape{2, 16, 2, 4};
-      const auto inner = [=](const Array& q, const Array& k, const Array& v) {
-        return made_again ? checkpoint(ring)(q, k, v) : ring(q, k, v);
-      };
-      const auto on_mesh =
-          shard_map(inner, {.mesh = mesh, .in = {P(none, "c"), P(none, "c"), P(none, "c")}, .out = {P(none, "c")}});
-      const auto whole = [](auto f) {
-        return [f](const Array& q, const Array& k, const Array& v, const Array& shift) { return f(q, k, v) + shift; };
-      };
-      const auto plain = [](const Array& q, const Array& k, const Array& v) { return dot_product_attention(q, k, v); };
-      const std::string spec = "_,c,_,_";
-      check(whole(on_mesh), whole(plain), {shape, shape, shape, shape},
-            {.mesh = fmt::format("c={}", n),
-             .params = {{"x", spec}, {"g", spec}, {"w1", spec}, {"w2", spec}, {"w3", spec}}},
-            {{"ppermute", "c", num_elements(shape) * 4 / n, (made_again ? 6 : 4) * (n - 1)}});
-    }
+// A projection of the input before, another behind, and between them a ring.
+TEST_CASE("ring attention: keys and values go around, and in the derivative their cotangents") {
+  for (const int n : {2, 4, 8}) {
+    const Mesh mesh = Mesh::abstract({{"c", n}});
+    const Sizes s{.b = 2, .s = 16, .h = 8, .f = 1, .heads = 2};
+    const auto around = [](const Array& x, const Array& w1, const Array& w2) {
+      const Array qkv = einsum("bsm,mthd->tbshd", x, w1);
+      return einsum("bshd,hdm->bsm", ring(qkv[0], qkv[1], qkv[2]), w2);
+    };
+    const Layer layer = [=](const Array& x, const Weights& w) {
+      return shard_map(around, {.mesh = mesh, .in = {P(none, "c"), P(), P()}, .out = {P(none, "c")}})(x, w[0], w[1]);
+    };
+    const std::int64_t tokens = s.b * s.s * s.h * 4, weights = s.h * s.h * 4;
+    const Expected moves{"ppermute", "c", tokens / n, 2 * (n - 1)};  // of keys and of values
+    check({.mesh = fmt::format("c={}", n),
+           .x = "_,c,_",
+           .w = {"_,_,_,_", "_,_,_"},
+           .forward = {moves},
+           .step = {moves, moves, combining({"all_reduce", "c", 3 * weights}), combining({"all_reduce", "c", weights})},
+           .remade = {moves},
+           .largest = 3 * tokens / n},
+          layer, attention_shapes(s), attention_shapes(s), attention_layer);
+  }
 }

@@ -1,9 +1,10 @@
 // A vocabulary that is split over devices: the embedding that looks tokens up, and the head whose logits are never
-// whole on any device, nor is their derivative.
+// whole on any device, nor is their derivative; alone, and around layers whose hidden features are split.
 #include <fmt/format.h>
 
-#include "ir/text.h"
-#include "tests/acceptance/models.h"
+#include <algorithm>
+
+#include "tests/acceptance/rows.h"
 
 using namespace sheaf;
 using namespace sheaf::acceptance;
@@ -11,6 +12,8 @@ using namespace sheaf::acceptance;
 namespace {
 
 constexpr std::int64_t kVocabulary = 512;
+constexpr std::int64_t kOfTokens = kTokens / kLarge.h;  // one number for each token
+constexpr std::int64_t kLogits = kOfTokens * kVocabulary;
 
 Array embedded(const Array& table, const Array& tokens) { return take(table, tokens); }
 Array loss_of(const Array& x, const Array& head, const Array& labels) { return cross_entropy(dot(x, head), labels); }
@@ -25,11 +28,16 @@ auto head_step(const Array& x, const Array& head, const Array& labels) {
   const auto [dx, dw] = pullback(ones_like(loss));
   return std::tuple(loss, dx, trained(head, dw));
 }
-auto language_step(const Array& table, const Array& head, const Array& tokens, const Array& labels) {
-  const auto [loss, pullback] =
-      vjp([&](const Array& t, const Array& w) { return loss_of(embedded(t, tokens), w, labels); }, table, head);
-  const auto [dt, dw] = pullback(ones_like(loss));
-  return std::tuple(loss, trained(table, dt), trained(head, dw));
+template <class Layers>
+auto language_step(Layers layers) {
+  return [layers](const Array& table, const Array& head, const auto& w, const Array& tokens, const Array& labels) {
+    const auto loss = [&](const Array& t, const Array& h, const auto& v) {
+      return loss_of(layers(embedded(t, tokens), v), h, labels);
+    };
+    const auto [value, gradients] = value_and_grad<0, 1, 2>(loss)(table, head, w);
+    const auto& [dt, dh, dw] = gradients;
+    return std::tuple(value, trained(table, dt), trained(head, dh), tree_map(trained, w, dw));
+  };
 }
 
 struct Arguments {
@@ -41,63 +49,101 @@ Arguments arguments(const Sizes& s, std::int64_t vocabulary) {
 }
 
 template <class Make>
-void check(const Make& make, const Layout& layout, const std::vector<Expected>& expected,
-           std::int64_t vocabulary = kVocabulary) {
-  CAPTURE(layout.mesh);
-  const Partitioned p = partitioned(make(arguments(kLarge, vocabulary)), layout);
-  INFO(ir::print(p.whole), ir::print(p.local));
-  CHECK(collectives_of(*p.local) == listed(expected));
-  if (p.whole->mesh().size() <= 4) {
-    const Partitioned small = partitioned(make(arguments(kSmall, 16)), layout);
-    CHECK(largest_difference(small) < 1e-5);
-  }
+void check_program(const Make& make, const Layout& layout, const std::vector<Expected>& expected, std::int64_t largest,
+                   std::int64_t vocabulary = kVocabulary) {
+  const ir::FunctionRef small = make(kSmall, 16);
+  check({make(kLarge, vocabulary), small, small}, layout, expected, largest);
 }
-
-constexpr std::int64_t kOfTokens = kTokens / kLarge.h;  // one number for each token
 
 }  // namespace
 
 TEST_CASE("an embedding split by words: one sum of activations, and none for its derivative") {
   for (const int n : {2, 4, 8})
-    check([](const Arguments& a) { return program({"table", "tokens", "g"}, embed_step, a.table, a.tokens, a.x); },
-          {.mesh = fmt::format("t={}", n), .params = {{"table", "t,_"}}, .results = {{1, "t,_"}}},
-          {{"all_reduce", "t", kTokens}});
+    check_program(
+        [](const Sizes& s, std::int64_t vocabulary) {
+          const Arguments a = arguments(s, vocabulary);
+          return program({"table", "tokens", "g"}, embed_step, a.table, a.tokens, a.x);
+        },
+        {.mesh = fmt::format("t={}", n), .params = {{"table", "t,_"}}, .results = {{1, "t,_"}}},
+        {{"all_reduce", "t", kTokens}}, kTokens);
 }
 
-// The label's log probability is summed over the tokens of a device before it is summed over devices: one number. The
-// third number for each token is the sum of the cotangents of its log probabilities.
+// The largest logit of each token, the sum of their exponentials, the labels' logits summed over tokens; and the
+// derivative with respect to the input.
 TEST_CASE("a head split by words: devices exchange numbers for each token, no logits") {
   for (const int n : {2, 4, 8})
-    check([](const Arguments& a) { return program({"x", "head", "labels"}, head_step, a.x, a.head, a.tokens); },
-          {.mesh = fmt::format("t={}", n), .params = {{"head", "_,t"}}, .results = {{2, "_,t"}}},
-          {{"all_reduce", "t", kOfTokens, 3}, {"all_reduce", "t", 4}, {"all_reduce", "t", kTokens}});
+    check_program(
+        [](const Sizes& s, std::int64_t vocabulary) {
+          const Arguments a = arguments(s, vocabulary);
+          return program({"x", "head", "labels"}, head_step, a.x, a.head, a.tokens);
+        },
+        {.mesh = fmt::format("t={}", n), .params = {{"head", "_,t"}}, .results = {{2, "_,t"}}},
+        {{"all_reduce", "t", kOfTokens, 2}, {"all_reduce", "t", 4}, {"all_reduce", "t", kTokens}},
+        std::max(kTokens, kLogits / n));
 }
 
 namespace {
 
-void check_language(int n, std::int64_t vocabulary, std::vector<Expected> of_table) {
-  const std::int64_t weights = vocabulary * kLarge.h * 4;
+// With `count` layers between, or a loop over so many.
+struct Between {
+  int count = 0;
+  bool is_loop = false;
+  Layer layer = mlp_layer;
+};
+ir::FunctionRef language(const Between& between, const Sizes& s, std::int64_t vocabulary) {
+  const Arguments a = arguments(s, vocabulary);
+  const std::vector<std::string> names{"table", "head", "w", "tokens", "labels"};
+  if (between.is_loop)
+    return program(names, language_step(looped(between.layer)), a.table, a.head,
+                   abstract_stacks(mlp_shapes(s), between.count), a.tokens, a.tokens);
+  return program(names, language_step(unrolled(between.layer, between.count)), a.table, a.head,
+                 abstract_weights(mlp_shapes(s), between.count), a.tokens, a.tokens);
+}
+
+// The table's gradient is a sum over t of what the derivative of activations adds to it. Where words outnumber tokens,
+// that derivative is summed over t first, and else the table's gradient is, and scattered.
+void check_language(int n, std::int64_t vocabulary, const Between& between) {
+  CAPTURE(between.count);
+  CAPTURE(between.is_loop);
+  const std::int64_t words = vocabulary * kLarge.h * 4, steps = between.is_loop ? between.count : 1;
+  const int layers = between.is_loop ? 1 : between.count;
   std::vector<Expected> expected{{"all_reduce", "t", kTokens / 2},
-                                 {"all_reduce", "t", kOfTokens / 2, 3},
+                                 {"all_reduce", "t", kOfTokens / 2, 2},
                                  {"all_reduce", "d+t", 4},
-                                 {"all_reduce", "d", weights / n, 2}};
-  expected.insert(expected.end(), of_table.begin(), of_table.end());
-  check(
-      [](const Arguments& a) {
-        return program({"table", "head", "tokens", "labels"}, language_step, a.table, a.head, a.tokens, a.tokens);
-      },
-      {.mesh = fmt::format("d=2, t={}", n),
-       .params = {{"table", "t,_"}, {"head", "_,t"}, {"tokens", "d,_"}, {"labels", "d,_"}},
-       .results = {{1, "t,_"}, {2, "_,t"}}},
-      expected, vocabulary);
+                                 combining({"all_reduce", "d", words / n, 2}),
+                                 {"all_reduce", "t", kTokens / 2, 2 * layers, steps},
+                                 combining({"all_reduce", "d", kWeights / n, 2 * layers, steps})};
+  // A loop gives its carry whole.
+  if (vocabulary > kVocabulary || between.is_loop) expected.push_back({"all_reduce", "t", kTokens / 2});
+  else expected.push_back({"reduce_scatter", "t", words});
+  Layout layout{.mesh = fmt::format("d=2, t={}", n),
+                .params = {{"table", "t,_"},
+                           {"head", "_,t"},
+                           {"w[0]", between.is_loop ? "_,_,t" : "_,t"},
+                           {"w[1]", between.is_loop ? "_,t,_" : "t,_"},
+                           {"tokens", "d,_"},
+                           {"labels", "d,_"}},
+                .results = {{1, "t,_"}, {2, "_,t"}}};
+  for (int i = 0; i < layers; ++i) {
+    layout.results.emplace_back(3 + i, layout.params["w[0]"]);
+    layout.results.emplace_back(3 + layers + i, layout.params["w[1]"]);
+  }
+  const std::int64_t activations = kOfTokens / 2 * std::max({vocabulary / n, kLarge.h * steps, kLarge.f / n * steps});
+  check_program([&](const Sizes& s, std::int64_t v) { return language(between, s, v); }, layout, expected,
+                std::max(activations, words), vocabulary);
 }
 
 }  // namespace
 
 TEST_CASE("embedding and head of a language model, with the batch split over another axis") {
-  for (const int n : {2, 4}) {
-    // The derivative of activations is summed where words outnumber tokens, and else what it adds to the table is.
-    check_language(n, 16384, {{"all_reduce", "t", kTokens / 2}});
-    check_language(n, kVocabulary, {{"reduce_scatter", "t", kVocabulary * kLarge.h * 4}});
-  }
+  for (const int n : {2, 4})
+    for (const std::int64_t vocabulary : {kVocabulary, std::int64_t{16384}}) check_language(n, vocabulary, {});
+}
+
+TEST_CASE("a language model with layers that split their hidden features") {
+  for (const int n : {2, 4})
+    for (const Layer& layer : {Layer(mlp_layer), remade(mlp_layer)}) {
+      for (const int count : {1, 2}) check_language(n, kVocabulary, {.count = count, .layer = layer});
+      check_language(n, kVocabulary, {.count = 4, .is_loop = true, .layer = layer});
+    }
 }

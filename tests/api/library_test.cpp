@@ -71,6 +71,11 @@ TEST_CASE("activations and losses have their textbook values") {
   CHECK(silu(1.0).item<double>() == near(0.7310586));
   CHECK(softplus(0.0).item<double>() == near(std::log(2.0)));
   CHECK(cross_entropy(zeros({4, 10}), array({0, 1, 2, 3})).item<double>() == near(std::log(10.0)));
+  // Labels that are no class count as 0, and a class of logit -inf is one that cannot be.
+  const Array logits = array({{1.0, -INFINITY, 1.0}, {0.0, 0.0, 5.0}});
+  const auto [loss, slope] = value_and_grad([](Array x) { return cross_entropy(x, array({2, -1})); })(logits);
+  CHECK(loss.item<double>() == near(std::log(2.0) / 2));
+  CHECK(values(slope) == V{0.25, 0, -0.25, 0, 0, 0});
   const Array y = layer_norm(array({{1.0, 2.0, 3.0}}), ones({3}), zeros({3}));
   CHECK(values(y)[2] == near(1.2247356));
 }

@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -81,12 +83,15 @@ inline ir::Literals numbers(const ir::Function& f) {
   return in;
 }
 
-inline ir::Literals run_partitioned(const ir::FunctionRef& whole, const ir::FunctionRef& local,
-                                    const ir::Literals& in) {
+/// The local program on all devices: the inputs of each, and its results.
+using RunOnDevices = std::function<std::vector<ir::Literals>(const ir::FunctionRef&, std::span<const ir::Literals>)>;
+
+inline ir::Literals run_partitioned(const ir::FunctionRef& whole, const ir::FunctionRef& local, const ir::Literals& in,
+                                    const RunOnDevices& run = ir::eval_spmd) {
   const ir::MeshAtoms mesh(whole->mesh());
   const std::vector<ir::Type> results = whole->result_types();
   const std::vector<ir::Literals> inputs = parts_of(in, layouts_of(whole->param_types(), mesh), mesh);
-  return whole_of(ir::eval_spmd(local, inputs), results, layouts_of(results, mesh), mesh);
+  return whole_of(run(local, inputs), results, layouts_of(results, mesh), mesh);
 }
 
 /// The largest difference of a float result, relative to its largest element; 1 where an integer differs.

@@ -2,8 +2,6 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
-#include <random>
-
 #include "ir/eval.h"
 #include "ir/op.h"
 #include "ir/ops/attrs.h"
@@ -12,62 +10,25 @@
 #include "ir/verify.h"
 #include "passes/emit.h"
 #include "passes/sharding/propagate.h"
+#include "tests/passes/draws.h"
 
 using namespace sheaf;
 using namespace sheaf::ir;
+using namespace sheaf::tests;
 
 namespace {
 
-class Dice {
- public:
-  explicit Dice(unsigned seed) : engine_(seed) {}
-  int below(int n) { return static_cast<int>(engine_() % static_cast<unsigned>(n)); }
-  template <class T>
-  const T& any(const std::vector<T>& of) {
-    return of[below(static_cast<int>(of.size()))];
-  }
-
- private:
-  std::mt19937 engine_;
-};
-
-Mesh random_mesh(Dice& dice) {
-  std::vector<MeshAxis> axes;
-  for (int i = 0; i <= dice.below(3); ++i)
-    axes.push_back({std::string(1, static_cast<char>('a' + i)), dice.any<std::int64_t>({1, 2, 3, 4, 6, 8})});
-  return *Mesh::make(std::move(axes));
-}
-
-// Each axis goes to one dim that it divides, or nowhere.
-Sharding random_sharding(Dice& dice, const Shape& dims, const MeshAtoms& atoms) {
-  Sharding s = Sharding::replicated(static_cast<int>(dims.size()));
-  for (const MeshAxis& axis : atoms.mesh().axes()) {
-    if (dims.empty() || dice.below(3) == 0) continue;
-    Sharding more = s;
-    Atoms& dim = more.dims[dice.below(static_cast<int>(dims.size()))];
-    for (const int a : atoms.of(axis.name)) dim.push_back(a);
-    if (divides(dims, atoms, more)) s = more;
-  }
-  return s;
-}
-
 std::string random_spec(Dice& dice, const Shape& dims, const MeshAtoms& atoms) {
   const Sharding s = random_sharding(dice, dims, atoms);
-  Spec spec(dims.size());
-  for (std::size_t d = 0; d < dims.size(); ++d)
-    spec[d] = {.axes = atoms.names(s.dims[d]), .open = dice.below(2) == 0, .priority = dice.below(6) == 0};
+  Spec spec = spec_of(s, atoms);
+  for (DimSpec& dim : spec) {
+    dim.open = dice.below(2) == 0;
+    dim.priority = dice.below(6) == 0;
+  }
   return to_text(spec);
 }
 
 // f on the mesh, its parameters laid out at random.
-FunctionRef laid_out(Dice& dice, const FunctionRef& f, const MeshAtoms& atoms) {
-  Builder b(f->name());
-  Values params;
-  for (const Value p : f->params())
-    params.push_back(b.param(with_sharding(p.type(), atoms, random_sharding(dice, p.dims(), atoms)), p.name()));
-  return b.finish(passes::inline_into(b, *f, params))->on_mesh(atoms.mesh());
-}
-
 void check_values(const Function& f, const MeshAtoms& atoms) {
   for (const Eqn* e : f.eqns()) {
     for (const Value v : e->outs())
@@ -244,9 +205,9 @@ TEST_CASE("propagation over random programs keeps what is given, divides dims an
   for (unsigned seed = 0; seed < 150; ++seed) {
     CAPTURE(seed);
     Dice dice(seed);
-    const MeshAtoms atoms(random_mesh(dice));
+    const MeshAtoms atoms(random_mesh(dice, 512));
     Grower grower(dice, atoms, 3);
-    const FunctionRef f = laid_out(dice, grower.grown(20), atoms);
+    const FunctionRef f = laid_out(grower.grown(20), dice, atoms);
     check_propagated(f, atoms, grower.runs() ? random_inputs(*f, seed) : Literals());
   }
 }
@@ -261,8 +222,8 @@ TEST_CASE("propagation over every op's samples keeps what is given and divides d
       INFO(std::string(text));
       for (int i = 0; i < 3; ++i) {
         Dice dice(seed++);
-        const MeshAtoms atoms(random_mesh(dice));
-        check_propagated(laid_out(dice, sample->function, atoms), atoms, {});
+        const MeshAtoms atoms(random_mesh(dice, 512));
+        check_propagated(laid_out(sample->function, dice, atoms), atoms, {});
       }
     }
   }

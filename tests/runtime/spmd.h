@@ -26,7 +26,8 @@ inline ir::FunctionRef parsed(const std::string& text) {
 }
 
 /// The program of one device of f's mesh, ready to run.
-inline runtime::ExecutablePtr load_local(const ir::FunctionRef& f, const std::vector<bool>& donated = {}) {
+inline runtime::ExecutablePtr load_local(const ir::FunctionRef& f, const std::vector<bool>& donated = {},
+                                         runtime::Tier tier = runtime::Tier::interpreted) {
   // The passes are to take it as it is, not as a program over global arrays that they have to split.
   ir::FunctionRef kernels;
   const auto keep = [&](int, std::string_view pass, const ir::FunctionRef& g) {
@@ -38,7 +39,7 @@ inline runtime::ExecutablePtr load_local(const ir::FunctionRef& f, const std::ve
                           .optimised = nullptr,
                           .arena_bytes = memory.arena_bytes,
                           .alias = memory.alias};
-  auto executable = runtime::Executable::load(codegen::lower(plan), {.tier = runtime::Tier::interpreted});
+  auto executable = runtime::Executable::load(codegen::lower(plan), {.tier = tier});
   REQUIRE_MESSAGE(executable.ok(), std::string(executable.status().message()));
   return *executable;
 }
@@ -52,9 +53,8 @@ inline std::vector<runtime::Device*> first_devices(int count) {
 
 using PerDevice = std::vector<std::vector<runtime::BufferPtr>>;
 
-inline PerDevice to_devices(std::span<const ir::Literals> inputs) {
+inline PerDevice to_devices(std::span<const ir::Literals> inputs, const std::vector<runtime::Device*>& devices) {
   PerDevice buffers(inputs.size());
-  const std::vector<runtime::Device*> devices = first_devices(static_cast<int>(inputs.size()));
   for (std::size_t d = 0; d < inputs.size(); ++d)
     for (const ir::Literal& x : inputs[d]) {
       auto buffer = runtime::Buffer::from_host(*devices[d], std::span(x.data(), x.bytes()), {});
@@ -62,6 +62,10 @@ inline PerDevice to_devices(std::span<const ir::Literals> inputs) {
       buffers[d].push_back(*std::move(buffer));
     }
   return buffers;
+}
+
+inline PerDevice to_devices(std::span<const ir::Literals> inputs) {
+  return to_devices(inputs, first_devices(static_cast<int>(inputs.size())));
 }
 
 inline PerDevice start(const runtime::ExecutablePtr& executable, const PerDevice& inputs,

@@ -46,7 +46,7 @@ sheaf_test(header_cost full ${script} -D WORK=${PROJECT_BINARY_DIR}/header_cost 
 foreach(way IN ITEMS installed subdirectory)
   sheaf_test(consumer/${way} full ${script} -D WAY=${way} -D BINARY=${PROJECT_BINARY_DIR}
     -D WORK=${PROJECT_BINARY_DIR}/consumer-${way} -D BUILD_TYPE=${CMAKE_BUILD_TYPE} -D FLAGS=${CMAKE_CXX_FLAGS} -D LAUNCHER=${CMAKE_CXX_COMPILER_LAUNCHER}
-    -P ${tests}/consumer/consumer_test.cmake)
+    -D WERROR=${CMAKE_COMPILE_WARNING_AS_ERROR} -P ${tests}/consumer/consumer_test.cmake)
 endforeach()
 
 # Every sample checks its own result.

@@ -12,6 +12,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "codegen/compiler.h"
 #include "codegen/contract.h"
+#include "codegen/cuda/emit.h"
 #include "codegen/fingerprint.h"
 #include "codegen/kir/contract.h"
 #include "codegen/kir/print.h"
@@ -44,7 +45,7 @@ struct Frame {
 
 class Lowering {
  public:
-  explicit Lowering(const passes::Plan& plan) : plan_(plan) {}
+  Lowering(const passes::Plan& plan, const Target& target) : plan_(plan) { program_.target = target; }
 
   Program run() {
     const ir::Function& f = *plan_.function;
@@ -123,7 +124,8 @@ class Lowering {
     const Group group = kir::group_of(*e.regions[0]);
     if (plan.schedule == ir::Schedule::contract) return add_contract(frame, plan.name, group, inputs, outputs);
     inputs.insert(inputs.end(), outputs.begin(), outputs.end());
-    add_step(frame, plan.name, kir::build_kernel(group, plan), std::move(inputs));
+    const kir::Grain& grain = program_.target.is_gpu() ? kir::kCudaGrain : kir::kCpuGrain;
+    add_step(frame, plan.name, kir::build_kernel(group, plan, grain), std::move(inputs));
   }
 
   // Host steps.
@@ -323,8 +325,9 @@ class Lowering {
     }
     buffers.push_back(outputs[0]);
     kir::Kernel kernel = kir::contract_kernel(group, operands[0], operands[1]);
-    if (const std::int64_t bytes = plan_contract(*kernel.contract, host_cpu_target()).shared_bytes) {
-      kernel.params.push_back({DType::u8, bytes, kir::Param::Access::temporary});
+    if (!program_.target.is_gpu()) {
+      if (const std::int64_t bytes = plan_contract(*kernel.contract, host_cpu_target()).shared_bytes)
+        kernel.params.push_back({DType::u8, bytes, kir::Param::Access::temporary});
     }
     add_step(frame, name, std::move(kernel), std::move(buffers));
   }
@@ -334,37 +337,63 @@ class Lowering {
       buffers.push_back(temporary(kernel.params[i].count * size_bytes(kernel.params[i].dtype)));
     }
     if (kernel.phases.empty() && !kernel.contract) return;  // nothing but empty results
-    frame.steps.push_back(
-        {.kernel = kernel_index(name, std::move(kernel)), .buffers = std::move(buffers), .loc = loc_});
-  }
-
-  /// Equal kernels are one.
-  int kernel_index(const std::string& name, kir::Kernel kernel) {
     const absl::Status status = kir::verify(kernel);
     SHEAF_CHECK(status.ok(), std::string(status.message()));
-    const std::string text = kir::to_text(kernel);
-    const std::string key = fingerprint(fmt::format("{}\n{}\n{}", compiler_id(), host_cpu_target().key(), text));
+    std::int64_t scratch_bytes = 0;
+    const int index = program_.target.is_gpu() ? gpu_kernel(name, std::move(kernel), scratch_bytes)
+                                               : cpu_kernel(name, std::move(kernel));
+    if (scratch_bytes > 0) buffers.push_back(temporary(scratch_bytes));
+    frame.steps.push_back({.kernel = index, .buffers = std::move(buffers), .loc = loc_});
+  }
+
+  /// The kernel under this name and text, which `phases_of` completes if it is new. The name has the hash of the loop
+  /// nest alone, which is the same on every machine.
+  template <class Complete>
+  int kernel_index(const std::string& name, kir::Kernel kernel, const std::string& nest, const std::string& text,
+                   Complete&& complete) {
+    const std::string key = fingerprint(fmt::format("{}\n{}", program_.target.key(), text));
     const auto [it, is_new] = kernel_ids_.try_emplace(key, static_cast<int>(program_.kernels.size()));
     if (!is_new) return it->second;
-    // The name has the hash of the text alone, which is the same on every machine.
-    const std::string full_name = fmt::format("{}_{}", name, fingerprint(text).substr(0, 8));
-    KernelCode code{.name = full_name, .key = key, .kir = nullptr, .phases = {}};
+    KernelCode code{.name = fmt::format("{}_{}", name, fingerprint(nest).substr(0, 8)),
+                    .key = key,
+                    .target = program_.target,
+                    .kir = nullptr,
+                    .phases = {}};
     kernel.name = code.name;
-    for (int i = 0; i < std::ssize(kernel.phases); ++i) {
-      const kir::Phase& phase = kernel.phases[i];
-      code.phases.push_back(
-          {phase_symbol("sheaf_" + key, i), phase.axes[0].extent, phase.unit_ps, kir::scratch_bytes(phase)});
-    }
-    if (kernel.contract) {
-      const ContractPlan how = plan_contract(*kernel.contract, host_cpu_target());
-      for (int i = 0; i < std::ssize(how.phases); ++i) {
-        const ContractPlan::Phase& phase = how.phases[i];
-        code.phases.push_back({phase_symbol("sheaf_" + key, i), phase.units, phase.unit_ps, phase.scratch_bytes});
-      }
-    }
+    complete(code, kernel);
     code.kir = std::make_shared<const kir::Kernel>(std::move(kernel));
     program_.kernels.push_back(std::move(code));
     return it->second;
+  }
+
+  int cpu_kernel(const std::string& name, kir::Kernel kernel) {
+    const std::string nest = kir::to_text(kernel);
+    return kernel_index(name, std::move(kernel), nest, nest, [](KernelCode& code, const kir::Kernel& k) {
+      const auto add = [&](std::int64_t units, std::int64_t unit_ps, std::int64_t scratch) {
+        const auto symbol = phase_symbol("sheaf_" + code.key, static_cast<int>(code.phases.size()));
+        code.phases.push_back({.entry = symbol, .extent = units, .unit_ps = unit_ps, .scratch_bytes = scratch});
+      };
+      for (const kir::Phase& p : k.phases) add(p.axes[0].extent, p.unit_ps, kir::scratch_bytes(p));
+      if (!k.contract) return;
+      for (const auto& p : plan_contract(*k.contract, host_cpu_target()).phases) add(p.units, p.unit_ps, p.scratch_bytes);
+    });
+  }
+
+  int gpu_kernel(const std::string& name, kir::Kernel kernel, std::int64_t& scratch_bytes) {
+    const std::string nest = kir::to_text(kernel);
+    CudaText text = emit_cuda(kernel, "sheaf_" + fingerprint(nest));
+    scratch_bytes = text.scratch_bytes;
+    const std::string program = cuda_program(text.functions);
+    return kernel_index(name, std::move(kernel), nest, program, [&](KernelCode& code, const kir::Kernel& k) {
+      code.functions = std::move(text.functions);
+      for (std::size_t i = 0; i < text.launches.size(); ++i) {
+        const CudaLaunch& launch = text.launches[i];
+        code.phases.push_back({.entry = launch.entry,
+                               .extent = launch.blocks,
+                               .unit_ps = k.phases.empty() ? 1000 : k.phases[i].unit_ps,
+                               .threads = launch.threads});
+      }
+    });
   }
 
   const passes::Plan& plan_;
@@ -380,6 +409,6 @@ class Lowering {
 
 }  // namespace
 
-Program lower(const passes::Plan& plan) { return Lowering(plan).run(); }
+Program lower(const passes::Plan& plan, const Target& target) { return Lowering(plan, target).run(); }
 
 }  // namespace sheaf::codegen

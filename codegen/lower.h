@@ -1,4 +1,4 @@
-// Plan -> Program: every kernel equation becomes one kernel of KIR, every value a place in memory. Nothing is
+// Plan -> Program: every kernel equation becomes one kernel for the target, every value a place in memory. Nothing is
 // re-planned here: templates, the order of steps and the arena are the plan's; only temporaries inside a step are added
 // above it.
 #pragma once
@@ -8,6 +8,6 @@
 
 namespace sheaf::codegen {
 
-Program lower(const passes::Plan& plan);
+Program lower(const passes::Plan& plan, const Target& target = {});
 
 }  // namespace sheaf::codegen

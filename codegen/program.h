@@ -1,5 +1,5 @@
-// `Program`: what codegen hands to the runtime. Plain data: kernels as target-independent text plus a key, the launch
-// shape of each, and the ordered steps with the buffers they touch. The runtime loads and runs it, and never re-plans.
+// `Program`: what codegen hands to the runtime. Plain data: kernels as loop nests plus a key, the launch shape of each,
+// and the ordered steps with the buffers they touch. The runtime loads and runs it, and never re-plans.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "codegen/target.h"
 #include "ir/lowering.h"
 #include "ir/type.h"
 #include "sheaf/source.h"
@@ -26,20 +27,24 @@ struct BufferRef {
   std::int64_t bytes = 0;
 };
 
-/// One phase of a kernel: a function `void f(void* const* buffers, int64_t begin, int64_t end, std::byte* scratch)`
-/// that may be run for disjoint [begin, end) of [0, extent) on any threads in any order. Phases run one after the
-/// other.
+/// One phase of a kernel. Phases run one after the other. On a CPU: a function
+/// `void f(void* const* buffers, int64_t begin, int64_t end, std::byte* scratch)` that may be run for disjoint
+/// [begin, end) of [0, extent) on any threads in any order. On a GPU: a function of the buffers, run by `extent` blocks
+/// of `threads` threads.
 struct Phase {
   std::string entry;              // symbol
   std::int64_t extent = 1;        // units of parallel work
   std::int64_t unit_ps = 1000;    // estimated picoseconds per unit; below ~8 us in all the caller runs it alone
-  std::int64_t scratch_bytes = 0; // per thread; 64-byte aligned, uninitialised
+  std::int64_t scratch_bytes = 0; // CPU: per thread; 64-byte aligned, uninitialised
+  int threads = 1;                // GPU: of a block
 };
 
 struct KernelCode {
   std::string name;               // op list + hash: what a profile shows
-  std::string key;                // hex of hash(KIR text, target, compiler version)
+  std::string key;                // hex of hash(text, target, compiler version)
+  Target target = {};
   std::shared_ptr<const kir::Kernel> kir;
+  std::string functions = {};     // GPU: the kernel as CUDA text, without the prelude
   std::vector<Phase> phases;
 };
 
@@ -146,6 +151,7 @@ struct Constant {
 
 struct Program {
   std::string name;
+  Target target = {};               // of all kernels
   std::vector<ir::Type> inputs, outputs;
   std::vector<Constant> constants;
   std::vector<KernelCode> kernels;

@@ -156,13 +156,14 @@ bool Allocator::State::add_region(std::int64_t size) {
   if (options.limit_bytes > 0) bytes = std::min(bytes, options.limit_bytes - stats.bytes_reserved);
   bytes -= bytes % kHugePage;
   if (bytes < least) return false;
-  std::byte* base = map_region(bytes);
+  std::byte* base = options.source.take(bytes);
   if (!base) return false;
   regions.emplace(base, Region{.bytes = bytes});
   stats.bytes_reserved += bytes;
   ++stats.regions;
   add_free(base, bytes);
-  ir::log(ir::LogTopic::runtime, "new memory region of {}, {} reserved", human(bytes), human(stats.bytes_reserved));
+  ir::log(ir::LogTopic::runtime, "new memory region of {}{}{}, {} reserved", human(bytes),
+          options.where.empty() ? "" : " on ", options.where, human(stats.bytes_reserved));
   return true;
 }
 
@@ -175,7 +176,7 @@ bool Allocator::State::give_back_regions() {
       ++region;
       continue;
     }
-    munmap(region->first, static_cast<std::size_t>(region->second.bytes));
+    options.source.give_back(region->first, region->second.bytes);
     stats.bytes_reserved -= region->second.bytes;
     --stats.regions;
     remove_free(free);
@@ -221,7 +222,8 @@ void Allocator::State::touch(std::byte* data, std::int64_t bytes) {
 
 absl::Status Allocator::State::out_of_memory(std::int64_t asked, Loc made_at) const {
   constexpr std::size_t kShown = 10;
-  std::string text = fmt::format("out of memory: {} asked{}; {} in use in {} blocks, {} reserved", human(asked),
+  const std::string where = options.where.empty() ? "" : " on " + options.where;
+  std::string text = fmt::format("out of memory{}: {} asked{}; {} in use in {} blocks, {} reserved", where, human(asked),
                                  made_at ? " at " + to_string(made_at) : "", human(stats.bytes_in_use), stats.blocks,
                                  human(stats.bytes_reserved));
   if (options.limit_bytes > 0) text += fmt::format(" of a limit of {}", human(options.limit_bytes));
@@ -239,13 +241,18 @@ absl::Status Allocator::State::out_of_memory(std::int64_t asked, Loc made_at) co
   return absl::ResourceExhaustedError(text);
 }
 
+Allocator::Source Allocator::host_pages() {
+  return {.take = map_region,
+          .give_back = [](std::byte* region, std::int64_t bytes) { munmap(region, static_cast<std::size_t>(bytes)); }};
+}
+
 Allocator::Allocator(Options options) : state_(std::make_unique<State>()) {
-  state_->options = options;
   state_->stats.bytes_limit = options.limit_bytes;
+  state_->options = std::move(options);
 }
 
 Allocator::~Allocator() {
-  for (const auto& [base, region] : state_->regions) munmap(base, static_cast<std::size_t>(region.bytes));
+  for (const auto& [base, region] : state_->regions) state_->options.source.give_back(base, region.bytes);
 }
 
 absl::StatusOr<Block> Allocator::allocate(std::int64_t bytes, Loc made_at) {

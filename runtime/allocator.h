@@ -1,4 +1,4 @@
-// The memory of a device, taken from the system in large regions and kept: a fresh page costs more than the kernel that
+// The memory of a device, taken from its source in large regions and kept: a fresh page costs more than the kernel that
 // writes it. Invariant: a program in steady state finds every block it asks for among blocks it has freed, so it
 // touches no fresh page; a region goes back only when it is free as a whole and there is no other way to answer a
 // request.
@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -33,10 +34,20 @@ struct AllocatorStats {
 
 class Allocator {
  public:
+  /// Where regions come from. `take` gives null when there is no more.
+  struct Source {
+    std::function<std::byte*(std::int64_t bytes)> take;
+    std::function<void(std::byte* region, std::int64_t bytes)> give_back;
+  };
   struct Options {
     std::int64_t limit_bytes = 0;  // most that may be reserved; 0: no limit
-    std::int64_t region_bytes = 64 << 20;  // the least taken from the system at once
+    std::int64_t region_bytes = 64 << 20;  // the least taken from the source at once
+    Source source = host_pages();
+    std::string where = {};  // "cuda:0", for messages; empty: the host
   };
+  /// The system's, 2 MB aligned and advised to be of huge pages.
+  static Source host_pages();
+
   explicit Allocator(Options options);
   ~Allocator();
   Allocator(const Allocator&) = delete;

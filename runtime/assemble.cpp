@@ -35,15 +35,22 @@ struct Source {
   std::shared_ptr<Completion> before;
 };
 
-absl::Status copy_all(std::vector<Source>& sources, std::byte* to, std::int64_t element_bytes) {
+/// Pieces that are not in the host's memory, or do not go there, are put together on the host.
+absl::Status copy_all(std::vector<Source>& sources, Backend& target, std::byte* to, std::int64_t bytes,
+                      std::int64_t element_bytes) {
+  HostCopies copies(target);
+  std::byte* const whole = copies.result(to, bytes);
   for (Source& s : sources) {
     if (s.before) {
       if (absl::Status ready = s.before->wait(); !ready.ok()) return ready;
     }
-    copy_block(s.pin.storage()->data(), s.piece.in, to, s.piece.out, s.piece.extent, element_bytes);
+    HostCopies source(s.piece.from->device().backend());
+    const absl::StatusOr<const std::byte*> piece = source.operand(s.pin.storage()->data(), s.piece.from->bytes());
+    if (!piece.ok()) return piece.status();
+    copy_block(*piece, s.piece.in, whole, s.piece.out, s.piece.extent, element_bytes);
   }
   sources.clear();
-  return absl::OkStatus();
+  return copies.finish();
 }
 
 }  // namespace
@@ -83,13 +90,14 @@ absl::StatusOr<BufferPtr> assemble(Device& to, std::int64_t bytes, std::int64_t 
   if (!into.ok()) return into.status();
   if (!is_pending) {
     launch.unlock();  // the pins keep what is read
-    if (absl::Status s = copy_all(sources, into->storage()->data(), element_bytes); !s.ok())
+    if (absl::Status s = copy_all(sources, to.backend(), into->storage()->data(), bytes, element_bytes); !s.ok())
       return Buffer::failed(to, bytes, std::move(s), made_at);
     return made;
   }
-  auto run = [sources = std::move(sources), into = std::make_unique<Pin>(*std::move(into)), completion,
-              element_bytes]() mutable {
-    absl::Status status = copy_all(sources, into->storage()->data(), element_bytes);
+  auto run = [sources = std::move(sources), into = std::make_unique<Pin>(*std::move(into)), completion, bytes,
+              element_bytes, &target = to.backend()]() mutable {
+    absl::Status status = copy_all(sources, target, into->storage()->data(), bytes, element_bytes);
+    if (status.ok()) status = target.drain();
     sources.clear();
     into.reset();
     completion->finish(std::move(status));

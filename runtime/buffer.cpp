@@ -2,8 +2,6 @@
 // pin or has waited.
 #include "runtime/buffer.h"
 
-#include <algorithm>
-#include <cstring>
 #include <thread>
 #include <utility>
 
@@ -13,25 +11,11 @@
 #include "runtime/device.h"
 #include "runtime/fork.h"
 #include "runtime/spin.h"
-#include "runtime/thread_pool.h"
 
 namespace sheaf::runtime {
 namespace {
 
 constexpr std::uint32_t kPending = 0, kReady = 1, kError = 2;
-/// What one core copies in 4 us, at 8 GB/s.
-constexpr std::int64_t kCopyChunk = 32 << 10;
-constexpr std::int64_t kCopyPsPerByte = 125;
-
-void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) {
-  ThreadPool& pool = ThreadPool::global();
-  const std::int64_t chunks = (bytes + kCopyChunk - 1) / kCopyChunk;
-  pool.parallel_for(chunks, pool.grain(chunks, kCopyChunk * kCopyPsPerByte), [&](std::int64_t begin, std::int64_t end) {
-    const std::int64_t first = begin * kCopyChunk;
-    const std::int64_t last = std::min(end * kCopyChunk, bytes);
-    std::memcpy(to + first, from + first, static_cast<std::size_t>(last - first));
-  });
-}
 
 }  // namespace
 
@@ -108,7 +92,9 @@ absl::StatusOr<BufferPtr> Buffer::allocate(Device& device, std::int64_t bytes, L
 
 absl::StatusOr<BufferPtr> Buffer::from_host(Device& device, std::span<const std::byte> bytes, Loc made_at) {
   absl::StatusOr<BufferPtr> buffer = allocate(device, std::ssize(bytes), made_at);
-  if (buffer.ok()) copy_bytes((*buffer)->storage_->data(), bytes.data(), std::ssize(bytes));
+  if (!buffer.ok()) return buffer;
+  absl::Status status = device.backend().write((*buffer)->storage_->data(), bytes.data(), std::ssize(bytes));
+  if (!status.ok()) return status;
   return buffer;
 }
 
@@ -159,7 +145,8 @@ absl::StatusOr<std::shared_ptr<Storage>> Buffer::storage_to_view() const {
   }
 }
 
-absl::StatusOr<std::shared_ptr<const std::byte>> Buffer::view() const {
+/// The bytes where they are, on the device or on the host, once they are ready.
+absl::StatusOr<std::shared_ptr<const std::byte>> Buffer::view_in_place() const {
   absl::StatusOr<std::shared_ptr<Storage>> storage = storage_to_view();
   if (!storage.ok()) return storage.status();
   const std::byte* data = (*storage)->data();
@@ -170,12 +157,18 @@ absl::StatusOr<std::shared_ptr<const std::byte>> Buffer::view() const {
   return viewed;
 }
 
+absl::StatusOr<std::shared_ptr<const std::byte>> Buffer::view() const {
+  if (device_.backend().is_host()) return view_in_place();
+  const std::shared_ptr<std::byte[]> copy(new std::byte[static_cast<std::size_t>(bytes_)]);
+  if (absl::Status status = to_host({copy.get(), static_cast<std::size_t>(bytes_)}); !status.ok()) return status;
+  return std::shared_ptr<const std::byte>(copy, copy.get());
+}
+
 absl::Status Buffer::to_host(std::span<std::byte> to, std::int64_t offset) const {
   SHEAF_CHECK(offset >= 0 && offset + std::ssize(to) <= bytes_);
-  absl::StatusOr<std::shared_ptr<const std::byte>> bytes = view();
+  absl::StatusOr<std::shared_ptr<const std::byte>> bytes = view_in_place();
   if (!bytes.ok()) return bytes.status();
-  copy_bytes(to.data(), bytes->get() + offset, std::ssize(to));
-  return absl::OkStatus();
+  return device_.backend().read(to.data(), bytes->get() + offset, std::ssize(to));
 }
 
 absl::StatusOr<BufferPtr> Buffer::copy_to(Device& to, Loc made_at) const {
@@ -186,11 +179,12 @@ absl::StatusOr<BufferPtr> Buffer::copy_to(Device& to, Loc made_at) const {
   absl::StatusOr<BufferPtr> copy = allocate(to, bytes_, made_at, completion);
   if (!copy.ok()) return copy;
   auto run = [from = std::make_unique<Pin>(*std::move(from)), before = completion_, into = (*copy)->storage_,
-              completion, bytes = bytes_]() mutable {
-    absl::Status ready = before ? before->wait() : absl::OkStatus();
-    if (ready.ok()) copy_bytes(into->data(), from->storage()->data(), bytes);
+              completion, bytes = bytes_, &source = device_.backend(), &target = to.backend()]() mutable {
+    absl::Status status = before ? before->wait() : absl::OkStatus();
+    if (status.ok()) status = copy_between(target, into->data(), source, from->storage()->data(), bytes);
+    if (status.ok()) status = target.drain();
     from.reset();
-    completion->finish(std::move(ready));
+    completion->finish(std::move(status));
   };
   if (absl::Status status = to.queue().push(std::move(run)); !status.ok()) return status;
   return copy;

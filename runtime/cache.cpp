@@ -1,15 +1,18 @@
 // Compilation, in the foreground on the pool and in the background on one thread.
 #include "runtime/cache.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "codegen/compiler.h"
 #include "fmt/format.h"
 #include "ir/check.h"
 #include "ir/log.h"
 #include "runtime/compiler_gate.h"
+#include "runtime/cuda_module.h"
 #include "runtime/native_compiler.h"
 #include "runtime/thread_pool.h"
 
@@ -41,6 +44,18 @@ absl::StatusOr<CompiledKernel> compile_through_gate(const codegen::KernelCode& c
   if (!visit)
     return absl::CancelledError(fmt::format("{}: not compiled, because the main thread has ended", code.name));
   return open_and_compile(code);
+}
+
+/// On the pool; the first error in order.
+template <class Work>
+absl::Status for_all(std::int64_t count, Work&& work) {
+  std::vector<absl::Status> statuses(static_cast<std::size_t>(count));
+  ThreadPool::global().parallel_for(count, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) statuses[i] = work(i);
+  });
+  for (absl::Status& status : statuses)
+    if (!status.ok()) return std::move(status);
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -78,18 +93,38 @@ absl::Status KernelCache::compile(Kernel& kernel) {
 }
 
 absl::Status KernelCache::compile(std::span<const KernelPtr> kernels) {
-  std::vector<Kernel*> missing;
-  for (const KernelPtr& kernel : kernels) {
-    if (!kernel->is_compiled()) missing.push_back(kernel.get());
-  }
-  std::vector<absl::Status> statuses(missing.size());
-  ThreadPool::global().parallel_for(std::ssize(missing), 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) statuses[i] = compile(*missing[i]);
+  std::vector<Kernel*> missing, for_gpu;
+  for (const KernelPtr& kernel : kernels)
+    if (!kernel->is_compiled()) (kernel->code().target.is_gpu() ? for_gpu : missing).push_back(kernel.get());
+  if (!for_gpu.empty())
+    if (absl::Status status = compile_for_gpu(std::move(for_gpu)); !status.ok()) return status;
+  return for_all(std::ssize(missing), [&](std::int64_t i) { return compile(*missing[i]); });
+}
+
+/// In programs of a few each: a program costs about as much as six small kernels.
+absl::Status KernelCache::compile_for_gpu(std::vector<Kernel*> kernels) {
+  constexpr std::int64_t kTogether = 16;
+  std::lock_guard lock(gpu_mutex_);
+  absl::flat_hash_set<const Kernel*> seen;
+  std::erase_if(kernels, [&](const Kernel* kernel) {  // compiled while this thread waited, or there twice
+    return kernel->is_compiled() || !seen.insert(kernel).second;
   });
-  for (absl::Status& status : statuses) {
-    if (!status.ok()) return std::move(status);
+  std::vector<std::span<Kernel*>> programs;
+  for (auto first = kernels.begin(); first != kernels.end();) {
+    const auto end = std::find_if(first, first + std::min(kTogether, kernels.end() - first), [&](const Kernel* kernel) {
+      return kernel->code().target != (*first)->code().target;
+    });
+    programs.emplace_back(first, end);
+    first = end;
   }
-  return absl::OkStatus();
+  return for_all(std::ssize(programs), [&](std::int64_t i) {
+    std::vector<const codegen::KernelCode*> codes;
+    for (const Kernel* kernel : programs[i]) codes.push_back(&kernel->code());
+    absl::StatusOr<std::vector<CompiledKernel>> compiled = compile_cuda(codes);
+    for (std::size_t k = 0; compiled.ok() && k < codes.size(); ++k)
+      programs[i][k]->set_compiled(std::make_shared<const CompiledKernel>(std::move((*compiled)[k])));
+    return compiled.status();
+  });
 }
 
 void KernelCache::compile_in_background(const KernelPtr& kernel) {

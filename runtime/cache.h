@@ -37,11 +37,13 @@ class KernelCache {
 
  private:
   absl::Status compile(Kernel& kernel);
+  absl::Status compile_for_gpu(std::vector<Kernel*> kernels);
 
   const KernelCompiler compiler_;
   std::mutex mutex_;
   absl::flat_hash_map<std::string, KernelPtr> kernels_;
   SingleFlightMap<std::string, CompiledKernelPtr> compiled_;
+  std::mutex gpu_mutex_;  // held while kernels for GPUs are compiled
   Queue background_;  // last: its thread uses the rest
 };
 

@@ -3,10 +3,13 @@
 
 #include <cstdlib>
 #include <memory>
+#include <optional>
+#include <utility>
 
 #include "fmt/format.h"
 #include "ir/check.h"
 #include "ir/log.h"
+#include "runtime/cuda_backend.h"
 #include "sheaf/device.h"
 #include "sheaf/error.h"
 
@@ -20,10 +23,35 @@ constexpr int kMaxDevices = 1024;
 struct DeviceList {
   std::mutex mutex;
   std::vector<std::unique_ptr<Device>> devices;
+  std::string platform = "cpu";
+  std::optional<absl::Status> cuda;  // how the search for its devices ended
 
-  void grow(int count) {
-    while (std::ssize(devices) < count)
-      devices.push_back(std::make_unique<Device>(static_cast<int>(devices.size()), Allocator::host()));
+  void add(std::unique_ptr<Backend> backend) {
+    devices.push_back(std::make_unique<Device>(static_cast<int>(devices.size()), std::move(backend)));
+  }
+
+  static bool is_of(const Device& device, std::string_view platform_name) {
+    return device.name().starts_with(std::string(platform_name) + ":");
+  }
+
+  std::vector<Device*> of(std::string_view platform_name) const {
+    std::vector<Device*> out;
+    for (const auto& device : devices)
+      if (is_of(*device, platform_name)) out.push_back(device.get());
+    return out;
+  }
+
+  void grow_cpu(int count) {
+    for (auto n = static_cast<int>(of("cpu").size()); n < count; ++n) add(cpu_backend(n));
+  }
+
+  absl::Status find_cuda() {
+    if (cuda) return *cuda;
+    absl::StatusOr<std::vector<std::unique_ptr<Backend>>> found = cuda_backends();
+    cuda = found.status();
+    if (found.ok())
+      for (std::unique_ptr<Backend>& backend : *found) add(std::move(backend));
+    return *cuda;
   }
 };
 
@@ -40,7 +68,16 @@ int configured_count() {
 DeviceList& device_list() {
   static DeviceList* const list = [] {
     auto* made = new DeviceList;
-    made->grow(configured_count());
+    if (const char* text = std::getenv("SHEAF_PLATFORM"); text && *text) {
+      if (std::string_view(text) == "cpu" || std::string_view(text) == "cuda") made->platform = text;
+      else ir::warn(fmt::format("SHEAF_PLATFORM={} is neither cpu nor cuda; using cpu", text));
+    }
+    if (made->platform == "cuda") {
+      if (absl::Status status = made->find_cuda(); !status.ok())
+        made->add(missing_backend("cuda:0", absl::Status(status.code(), "SHEAF_PLATFORM=cuda: " +
+                                                                            std::string(status.message()))));
+    }
+    made->grow_cpu(configured_count());
     return made;
   }();
   return *list;
@@ -48,8 +85,8 @@ DeviceList& device_list() {
 
 }  // namespace
 
-Device::Device(int id, Allocator& allocator)
-    : id_(id), allocator_(allocator), queue_("sheaf-cpu:" + std::to_string(id), kQueueDepth) {}
+Device::Device(int id, std::unique_ptr<Backend> backend)
+    : id_(id), backend_(std::move(backend)), queue_("sheaf-" + backend_->name(), kQueueDepth) {}
 
 std::vector<Device*> devices() {
   DeviceList& list = device_list();
@@ -59,11 +96,24 @@ std::vector<Device*> devices() {
   return out;
 }
 
+absl::StatusOr<std::vector<Device*>> devices_of(std::string_view platform) {
+  DeviceList& list = device_list();
+  std::lock_guard lock(list.mutex);
+  if (platform == "cuda") {
+    if (absl::Status status = list.find_cuda(); !status.ok()) return status;
+  } else if (platform != "cpu") {
+    return absl::InvalidArgumentError(fmt::format("there is no platform '{}', only cpu and cuda", platform));
+  }
+  return list.of(platform);
+}
+
+std::string_view platform() { return device_list().platform; }
+
 void ensure_devices(int count) {
   SHEAF_CHECK(count <= kMaxDevices);
   DeviceList& list = device_list();
   std::lock_guard lock(list.mutex);
-  list.grow(count);
+  list.grow_cpu(count);
 }
 
 Device& device(int id) {
@@ -82,11 +132,19 @@ std::recursive_mutex& launch_mutex() {
 
 namespace sheaf {
 
-std::string to_string(Device device) { return "cpu:" + std::to_string(device.id); }
+std::string to_string(Device device) {
+  const std::vector<runtime::Device*> all = runtime::devices();
+  const bool is_known = device.id >= 0 && device.id < std::ssize(all);
+  return is_known ? all[device.id]->name() : "cpu:" + std::to_string(device.id);
+}
 
-std::vector<Device> devices() {
+std::vector<Device> devices() { return devices(runtime::platform()); }
+
+std::vector<Device> devices(std::string_view platform) {
+  const absl::StatusOr<std::vector<runtime::Device*>> found = runtime::devices_of(platform);
+  if (!found.ok()) throw RuntimeError(fmt::format("devices: {}", std::string(found.status().message())));
   std::vector<Device> out;
-  for (const runtime::Device* device : runtime::devices()) out.push_back({device->id()});
+  for (const runtime::Device* device : *found) out.push_back({device->id()});
   return out;
 }
 
@@ -102,7 +160,8 @@ namespace {
 runtime::Device& known_device(Device device) {
   const std::vector<runtime::Device*> all = runtime::devices();
   if (device.id >= 0 && device.id < std::ssize(all)) return *all[device.id];
-  throw RuntimeError(fmt::format("there is no device {}, only cpu:0 to cpu:{}", to_string(device), all.size() - 1));
+  throw RuntimeError(fmt::format("there is no device {}, only {} to {}", to_string(device), all.front()->name(),
+                                 all.back()->name()));
 }
 
 }  // namespace
@@ -116,7 +175,7 @@ MemoryStats memory_stats(Device device) {
 }
 
 void synchronize() {
-  for (const Device device : devices()) synchronize(device);
+  for (const runtime::Device* device : runtime::devices()) synchronize(Device{device->id()});
 }
 
 void synchronize(Device device) {

@@ -62,9 +62,9 @@ Executable::Executable(codegen::Program program, LoadOptions options)
 
 absl::StatusOr<ExecutablePtr> Executable::load(codegen::Program program, LoadOptions options) {
   std::shared_ptr<Executable> executable(new Executable(std::move(program), options));
-  if (absl::Status status = executable->load_constants(); !status.ok()) return status;
   const bool is_tiny = executable->work_ps_ <= options.interpret_below_ps;
-  if (options.tier == Tier::compiled || (options.tier == Tier::automatic && !is_tiny)) {
+  const bool can_interpret = !executable->program_.target.is_gpu();
+  if (!can_interpret || options.tier == Tier::compiled || (options.tier == Tier::automatic && !is_tiny)) {
     if (absl::Status status = executable->cache_.compile(executable->kernels_); !status.ok()) return status;
   }
   ir::log(ir::LogTopic::runtime, "loaded {}: {} kernels, {} steps, {} bytes of arena, {} us of work",
@@ -80,19 +80,33 @@ std::int64_t Executable::code_bytes() const {
   return bytes;
 }
 
-absl::Status Executable::load_constants() {
+absl::StatusOr<const Executable::Constants*> Executable::constants_on(Device& device) const {
+  std::lock_guard lock(mutex_);
+  const auto [it, is_new] = constants_.try_emplace(&device.allocator());
+  if (!is_new) return &it->second;
+  Constants all;
   for (const codegen::Constant& constant : program_.constants) {
-    auto memory = Memory::allocate(Allocator::host(), std::ssize(constant.data), Loc{});
-    if (!memory.ok()) return memory.status();
-    std::ranges::copy(constant.data, (*memory)->data());
-    constants_.push_back(*std::move(memory));
+    auto memory = Memory::allocate(device.allocator(), std::ssize(constant.data), Loc{});
+    absl::Status status = memory.ok() ? device.backend().write((*memory)->data(), constant.data.data(),
+                                                               std::ssize(constant.data))
+                                      : memory.status();
+    if (!status.ok()) {
+      constants_.erase(it);
+      return status;
+    }
+    all.push_back(*std::move(memory));
   }
-  return absl::OkStatus();
+  it->second = std::move(all);
+  return &it->second;
 }
 
 absl::Status Executable::check_inputs(const Device& device, std::span<const BufferPtr> inputs,
                                       const RunOptions& options) const {
   if (absl::Status status = check_not_forked(); !status.ok()) return status;
+  if (device.backend().target() != program_.target)
+    return absl::InvalidArgumentError(fmt::format("{} is compiled for {}, and {} is {}", program_.name,
+                                                  to_string(program_.target), device.name(),
+                                                  to_string(device.backend().target())));
   if (inputs.size() != program_.inputs.size() || (!options.donated.empty() && options.donated.size() != inputs.size()))
     return absl::InvalidArgumentError(
         fmt::format("{} takes {} inputs, {} were given", program_.name, program_.inputs.size(), inputs.size()));
@@ -121,7 +135,7 @@ bool is_only_use(std::span<const Pin> inputs, int input) {
 
 /// Small work whose inputs are all there is done by the caller; the interpreter's work counts for what it is.
 bool Executable::runs_inline(const Execution& execution) const {
-  if (work_ps_ >= kSerialPs) return false;
+  if (work_ps_ >= kSerialPs || program_.target.is_gpu()) return false;
   const bool is_compiled = std::ranges::all_of(kernels_, &Kernel::is_compiled, &KernelPtr::operator*);
   if (!is_compiled && work_ps_ * kInterpreterSlowdown >= kSerialPs) return false;
   return std::ranges::none_of(execution.waits, &Completion::is_pending, &std::shared_ptr<Completion>::operator*) &&
@@ -130,6 +144,9 @@ bool Executable::runs_inline(const Execution& execution) const {
 
 absl::Status Executable::prepare(Execution& execution, std::span<const BufferPtr> inputs, const RunOptions& options,
                                  Claims& claims, std::vector<BufferPtr>& outputs) const {
+  const absl::StatusOr<const Constants*> constants = constants_on(execution.device);
+  if (!constants.ok()) return constants.status();
+  execution.constants = *constants;
   for (const BufferPtr& input : inputs) {
     absl::StatusOr<Pin> pin = input->pin();
     if (!pin.ok()) return pin.status();
@@ -199,6 +216,9 @@ absl::Status Executable::warm(Device& device) const {
   if (options_.tier != Tier::interpreted) {
     if (absl::Status status = cache_.compile(kernels_); !status.ok()) return status;
   }
+  for (const KernelPtr& kernel : kernels_)
+    if (absl::Status status = device.backend().load(*kernel); !status.ok()) return status;
+  if (const auto constants = constants_on(device); !constants.ok()) return constants.status();
   std::vector<std::shared_ptr<Memory>> touched;  // held together, as a run holds them
   std::vector<std::int64_t> sizes;
   for (int d = 0; d < program_.num_devices; ++d) {  // one memory for all of them
@@ -208,7 +228,7 @@ absl::Status Executable::warm(Device& device) const {
   for (const std::int64_t bytes : sizes) {
     auto memory = Memory::allocate(device.allocator(), bytes, Loc{});
     if (!memory.ok()) return memory.status();
-    std::memset((*memory)->data(), 0, static_cast<std::size_t>(bytes));
+    if (device.backend().is_host()) std::memset((*memory)->data(), 0, static_cast<std::size_t>(bytes));
     touched.push_back(*std::move(memory));
   }
   return absl::OkStatus();

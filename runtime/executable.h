@@ -5,7 +5,9 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <vector>
@@ -68,7 +70,9 @@ class Executable : public std::enable_shared_from_this<Executable> {
   struct Execution;
   Executable(codegen::Program program, LoadOptions options);
 
-  absl::Status load_constants();
+  using Constants = std::vector<std::shared_ptr<Memory>>;
+  /// Those of the program in the device's memory, put there once.
+  absl::StatusOr<const Constants*> constants_on(Device& device) const;
   absl::Status check_inputs(const Device& device, std::span<const BufferPtr> inputs, const RunOptions& options) const;
   bool runs_inline(const Execution& execution) const;
   class Claims;
@@ -88,14 +92,16 @@ class Executable : public std::enable_shared_from_this<Executable> {
   absl::Status run_while(const codegen::Loop& loop, Addresses& at) const;
   absl::Status run_branch(const codegen::Branch& branch, Addresses& at) const;
   absl::Status run_control(const codegen::Step& step, Addresses& at) const;
-  absl::Status run_collective(const codegen::Collective& what, Loc loc, const Addresses& at) const;
+  absl::Status run_collective(const codegen::Collective& what, Loc loc, Addresses& at) const;
+  absl::Status await_collective(int groups, Addresses& at) const;
   void note_interpreted_run(const KernelPtr& kernel) const;
 
   codegen::Program program_;
   LoadOptions options_;
   KernelCache& cache_;
   std::vector<KernelPtr> kernels_;
-  std::vector<std::shared_ptr<Memory>> constants_;
+  mutable std::mutex mutex_;  // guards the map
+  mutable std::map<const Allocator*, Constants> constants_;  // by the memory that holds them
   std::int64_t work_ps_ = 0;
 };
 

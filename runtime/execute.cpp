@@ -1,15 +1,15 @@
 // What happens when an execution's turn has come: wait for inputs, run the steps in order, publish the result. The pins
 // are dropped before the outputs become ready, so that who has waited for this run can reuse its inputs at once.
 #include <algorithm>
-#include <cstring>
-#include <exception>
 #include <new>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
 #include "fmt/format.h"
 #include "ir/callbacks.h"
 #include "ir/check.h"
+#include "runtime/backend.h"
 #include "runtime/collectives.h"
 #include "runtime/counters.h"
 #include "runtime/device.h"
@@ -38,39 +38,45 @@ absl::Status Executable::wait_for_inputs(const Execution& execution) const {
 }
 
 struct Executable::Addresses {
-  Addresses(const Executable& executable, const Execution& of, std::byte* arena_begin)
-      : constants(executable.constants_), execution(of), arena(arena_begin), slots(executable.program_.num_slots) {}
+  Addresses(const Executable& executable, Execution& of, std::byte* arena_begin)
+      : execution(of), arena(arena_begin), slots(executable.program_.num_slots) {}
+
+  Backend& backend() const { return execution.device.backend(); }
 
   std::byte* operator[](const codegen::BufferRef& ref) const {
     switch (ref.space) {
       case codegen::BufferRef::Space::input: return execution.inputs[ref.index].storage()->data();
       case codegen::BufferRef::Space::output: return execution.outputs[ref.index]->data();
       case codegen::BufferRef::Space::arena: return arena + ref.index;
-      case codegen::BufferRef::Space::constant: return constants[ref.index]->data();
+      case codegen::BufferRef::Space::constant: return (*execution.constants)[ref.index]->data();
       case codegen::BufferRef::Space::slot: return slots[ref.index];
     }
     return nullptr;
   }
 
-  const std::vector<std::shared_ptr<Memory>>& constants;
-  const Execution& execution;
+  Execution& execution;
   std::byte* arena;
   absl::InlinedVector<std::byte*, 32> slots;
+  absl::flat_hash_map<int, HostCopies> under_way;  // collectives begun, by their groups
 };
 
 absl::Status Executable::execute_steps(Execution& execution) const {
   for (Storage* storage : execution.taken) storage->wait_for_pins(1);
+  Backend& backend = execution.device.backend();
   for (std::size_t o = 0; o < execution.outputs.size(); ++o) {
     const int from = execution.copied_from[o];
-    if (from >= 0)
-      std::memcpy(execution.outputs[o]->data(), execution.inputs[from].storage()->data(),
-                  static_cast<std::size_t>(program_.outputs[o].bytes()));
+    if (from < 0) continue;
+    absl::Status copied = backend.copy(execution.outputs[o]->data(), execution.inputs[from].storage()->data(),
+                                       program_.outputs[o].bytes());
+    if (!copied.ok()) return copied;
   }
   absl::StatusOr<std::shared_ptr<Memory>> arena =
       Memory::allocate(execution.device.allocator(), program_.arena_bytes, execution.loc);
   if (!arena.ok()) return arena.status();
   Addresses at(*this, execution, (*arena)->data());
   absl::Status status = run_steps(program_.steps, at);
+  // Nothing may still use the arena when it goes back.
+  if (absl::Status done = backend.drain(); status.ok()) status = std::move(done);
   // What this device brought to collectives that it has not waited for may lie in the arena.
   if (!status.ok() && execution.spmd) execution.spmd->send_home();
   return status;
@@ -85,8 +91,10 @@ absl::Status Executable::run_steps(std::span<const codegen::Step> steps, Address
 
 namespace {
 
-absl::Status run_check(const codegen::Check& check, Loc loc, const std::byte* holds) {
-  if (*holds != std::byte{0}) return absl::OkStatus();
+absl::Status run_check(const codegen::Check& check, Loc loc, Backend& backend, const std::byte* at) {
+  const absl::StatusOr<std::uint8_t> holds = read_value<std::uint8_t>(backend, at);
+  if (!holds.ok()) return holds.status();
+  if (*holds != 0) return absl::OkStatus();
   return absl::FailedPreconditionError(fmt::format("{}: check failed: {}", to_string(loc), check.message));
 }
 
@@ -95,29 +103,37 @@ absl::Status call_back(const codegen::Callback& callback, Loc loc, const Address
   ir::Literals in, out;
   for (std::size_t k = 0; k < callback.operands.size(); ++k) {
     in.emplace_back(callback.operand_types[k]);
-    if (in[k].bytes() > 0) std::memcpy(in[k].data(), at[callback.operands[k]], in[k].bytes());
+    const auto bytes = static_cast<std::int64_t>(in[k].bytes());
+    if (absl::Status read = at.backend().read(in[k].data(), at[callback.operands[k]], bytes); !read.ok()) return read;
   }
   for (ir::Type t : callback.result_types) out.emplace_back(t);
   const absl::Status s = ir::run_callback(callback.slot, callback.lanes, in, out);
   if (!s.ok())
     return absl::Status(s.code(), fmt::format("{}: {}: {}", to_string(loc), callback.name, std::string(s.message())));
-  for (std::size_t j = 0; j < out.size(); ++j)
-    if (out[j].bytes() > 0) std::memcpy(at[callback.results[j]], out[j].data(), out[j].bytes());
+  for (std::size_t j = 0; j < out.size(); ++j) {
+    const auto bytes = static_cast<std::int64_t>(out[j].bytes());
+    if (absl::Status put = at.backend().write(at[callback.results[j]], out[j].data(), bytes); !put.ok()) return put;
+  }
   return absl::OkStatus();
 }
 
 template <class Addresses>
 absl::Status call_library(const codegen::LibraryCall& call, Loc loc, const Addresses& at) {
+  HostCopies copies(at.backend());
   absl::InlinedVector<const std::byte*, 2> operands;
   absl::InlinedVector<std::byte*, 3> results;
-  for (const codegen::BufferRef& ref : call.operands) operands.push_back(at[ref]);
-  for (const codegen::BufferRef& ref : call.results) results.push_back(at[ref]);
+  for (const codegen::BufferRef& ref : call.operands) {
+    const absl::StatusOr<const std::byte*> operand = copies.operand(at[ref], ref.bytes);
+    if (!operand.ok()) return operand.status();
+    operands.push_back(*operand);
+  }
+  for (const codegen::BufferRef& ref : call.results) results.push_back(copies.result(at[ref], ref.bytes));
   try {
     run_lapack(call, operands, results);
   } catch (const std::bad_alloc&) {
     return absl::ResourceExhaustedError(fmt::format("{}: no memory for the work space of LAPACK", to_string(loc)));
   }
-  return absl::OkStatus();
+  return copies.finish();
 }
 
 }  // namespace
@@ -131,50 +147,63 @@ absl::Status Executable::run_control(const codegen::Step& step, Addresses& at) c
       return loop.length < 0 ? executable.run_while(loop, at) : executable.run_scan(loop, at);
     }
     absl::Status operator()(const codegen::Branch& branch) const { return executable.run_branch(branch, at); }
-    absl::Status operator()(const codegen::Check& check) const { return run_check(check, loc, at[check.holds]); }
+    absl::Status operator()(const codegen::Check& check) const { return run_check(check, loc, at.backend(), at[check.holds]); }
     absl::Status operator()(const codegen::Callback& callback) const { return call_back(callback, loc, at); }
     absl::Status operator()(const codegen::LibraryCall& call) const { return call_library(call, loc, at); }
     absl::Status operator()(const codegen::Collective& what) const { return executable.run_collective(what, loc, at); }
-    absl::Status operator()(const codegen::Await& await) const {
-      return at.execution.spmd ? at.execution.spmd->await(at.execution.position, await.groups) : absl::OkStatus();
-    }
+    absl::Status operator()(const codegen::Await& await) const { return executable.await_collective(await.groups, at); }
   };
   return std::visit(Run{*this, step.loc, at}, step.control->what);
 }
 
 namespace {
 
-void copy_bytes(const std::byte* from, std::byte* to, std::int64_t bytes) {
-  if (from != to && bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
-}
-
 /// The two buffers a carry alternates between, or the one it stays in.
 struct CarryPlace {
-  CarryPlace(const codegen::Loop::Carry& carry, std::byte* start, std::byte* result_at, std::byte* spare_at)
-      : now(start), result(result_at), spare(spare_at), bytes(carry.start.bytes), in_place(carry.in_place()) {
-    if (!in_place) return;
-    copy_bytes(start, result, bytes);
-    now = result;
-  }
   std::byte* now;
   std::byte* result;
   std::byte* spare;
   std::int64_t bytes;
   bool in_place;
 };
-using CarryPlaces = absl::InlinedVector<CarryPlace, 16>;
 
-template <class Addresses>
-CarryPlaces places_of(const codegen::Loop& loop, const Addresses& at) {
-  CarryPlaces places;
-  for (const codegen::Loop::Carry& c : loop.carries) places.emplace_back(c, at[c.start], at[c.result], at[c.spare]);
-  return places;
-}
+class CarryPlaces {
+ public:
+  template <class Addresses>
+  CarryPlaces(const codegen::Loop& loop, const Addresses& at) : backend_(at.backend()) {
+    for (const codegen::Loop::Carry& c : loop.carries)
+      places_.push_back({at[c.start], at[c.result], at[c.spare], c.start.bytes, c.in_place()});
+  }
+  /// Those that stay in one buffer begin there.
+  absl::Status begin() {
+    for (CarryPlace& place : places_)
+      if (absl::Status status = place.in_place ? settle(place) : absl::OkStatus(); !status.ok()) return status;
+    return absl::OkStatus();
+  }
+  /// All end in their results.
+  absl::Status end() {
+    for (CarryPlace& place : places_)
+      if (absl::Status status = settle(place); !status.ok()) return status;
+    return absl::OkStatus();
+  }
+  std::size_t size() const { return places_.size(); }
+  CarryPlace& operator[](std::size_t k) { return places_[k]; }
+
+ private:
+  absl::Status settle(CarryPlace& place) {
+    const std::byte* from = std::exchange(place.now, place.result);
+    return from == place.result ? absl::OkStatus() : backend_.copy(place.result, from, place.bytes);
+  }
+
+  Backend& backend_;
+  absl::InlinedVector<CarryPlace, 16> places_;
+};
 
 }  // namespace
 
 absl::Status Executable::run_scan(const codegen::Loop& loop, Addresses& at) const {
-  CarryPlaces places = places_of(loop, at);
+  CarryPlaces places(loop, at);
+  if (absl::Status status = places.begin(); !status.ok()) return status;
   for (std::int64_t i = 0; i < loop.length; ++i) {
     const std::int64_t t = loop.reverse ? loop.length - 1 - i : i;
     const bool ends_in_result = (loop.length - 1 - i) % 2 == 0;
@@ -187,16 +216,18 @@ absl::Status Executable::run_scan(const codegen::Loop& loop, Addresses& at) cons
     for (const codegen::Loop::Row& row : loop.rows) at.slots[row.slot] = at[row.stack] + t * row.row_bytes;
     if (absl::Status status = run_steps(loop.body, at); !status.ok()) return status;
   }
-  for (const CarryPlace& place : places) copy_bytes(place.now, place.result, place.bytes);  // of a loop of no steps
-  return absl::OkStatus();
+  return places.end();  // of a loop of no steps
 }
 
 absl::Status Executable::run_while(const codegen::Loop& loop, Addresses& at) const {
-  CarryPlaces places = places_of(loop, at);
+  CarryPlaces places(loop, at);
+  if (absl::Status status = places.begin(); !status.ok()) return status;
   for (std::int64_t trip = 0; trip != loop.max_trips; ++trip) {
     for (std::size_t k = 0; k < places.size(); ++k) at.slots[loop.carries[k].from] = places[k].now;
     if (absl::Status status = run_steps(loop.condition, at); !status.ok()) return status;
-    if (*at[loop.holds] == std::byte{0}) break;
+    const absl::StatusOr<std::uint8_t> holds = read_value<std::uint8_t>(at.backend(), at[loop.holds]);
+    if (!holds.ok()) return holds.status();
+    if (*holds == 0) break;
     for (std::size_t k = 0; k < places.size(); ++k) {
       CarryPlace& place = places[k];
       if (place.in_place) continue;
@@ -204,18 +235,17 @@ absl::Status Executable::run_while(const codegen::Loop& loop, Addresses& at) con
     }
     if (absl::Status status = run_steps(loop.body, at); !status.ok()) return status;
   }
-  for (const CarryPlace& place : places) copy_bytes(place.now, place.result, place.bytes);
-  return absl::OkStatus();
+  return places.end();
 }
 
 absl::Status Executable::run_branch(const codegen::Branch& branch, Addresses& at) const {
-  std::int32_t index;
-  std::memcpy(&index, at[branch.index], sizeof index);
+  const absl::StatusOr<std::int32_t> index = read_value<std::int32_t>(at.backend(), at[branch.index]);
+  if (!index.ok()) return index.status();
   const auto last = static_cast<std::int32_t>(branch.branches.size()) - 1;
-  return run_steps(branch.branches[std::clamp(index, 0, last)], at);
+  return run_steps(branch.branches[std::clamp(*index, 0, last)], at);
 }
 
-absl::Status Executable::run_collective(const codegen::Collective& what, Loc loc, const Addresses& at) const {
+absl::Status Executable::run_collective(const codegen::Collective& what, Loc loc, Addresses& at) const {
   const int position = at.execution.position;
   if (what.kind == ir::lowering::Collective::Kind::axis_index) {
     const codegen::Groups& groups = program_.groups[what.groups];
@@ -223,14 +253,32 @@ absl::Status Executable::run_collective(const codegen::Collective& what, Loc loc
     for (const std::vector<int>& group : groups)
       if (const auto self = std::find(group.begin(), group.end(), position); self != group.end())
         index = static_cast<std::int32_t>(self - group.begin());
-    std::memcpy(at[what.result], &index, sizeof index);
-    return absl::OkStatus();
+    return at.backend().write(at[what.result], reinterpret_cast<const std::byte*>(&index), sizeof index);
   }
-  const std::byte* operand = at[what.operand];
-  if (at.execution.spmd) return at.execution.spmd->collective(position, what, loc, operand, at[what.result]);
-  const Rendezvous::Part alone{.what = &what, .loc = loc, .operand = operand, .result = at[what.result]};
-  do_collective({&alone, 1});
+  // One that is under way over the same groups is done first: it has copies of its own.
+  if (absl::Status before = await_collective(what.groups, at); !before.ok()) return before;
+  HostCopies copies(at.backend());
+  const absl::StatusOr<const std::byte*> operand = copies.operand(at[what.operand], what.operand.bytes);
+  if (!operand.ok()) return operand.status();
+  std::byte* const result = copies.result(at[what.result], what.result.bytes);
+  if (!at.execution.spmd) {
+    const Rendezvous::Part alone{.what = &what, .loc = loc, .operand = *operand, .result = result};
+    do_collective({&alone, 1});
+    return copies.finish();
+  }
+  if (absl::Status met = at.execution.spmd->collective(position, what, loc, *operand, result); !met.ok()) return met;
+  if (what.waits) return copies.finish();
+  at.under_way.emplace(what.groups, std::move(copies));
   return absl::OkStatus();
+}
+
+absl::Status Executable::await_collective(int groups, Addresses& at) const {
+  const auto begun = at.under_way.find(groups);
+  if (begun == at.under_way.end()) return absl::OkStatus();
+  HostCopies copies = std::move(begun->second);
+  at.under_way.erase(begun);
+  if (absl::Status met = at.execution.spmd->await(at.execution.position, groups); !met.ok()) return met;
+  return copies.finish();
 }
 
 absl::Status Executable::run_kernel(const codegen::Step& step, const Addresses& at) const {
@@ -240,13 +288,10 @@ absl::Status Executable::run_kernel(const codegen::Step& step, const Addresses& 
   note_interpreted_run(kernel);
   if (at.execution.spmd && at.execution.spmd->has_begun(at.execution.position))
     counters().overlapped_launches.fetch_add(1, std::memory_order_relaxed);
-  try {
-    kernel->run(buffers.data());
-  } catch (const std::exception& error) {
-    return absl::InternalError(
-        fmt::format("{}: {} of {}: {}", to_string(step.loc), kernel->code().name, program_.name, error.what()));
-  }
-  return absl::OkStatus();
+  const absl::Status status = at.backend().run(*kernel, buffers);
+  if (status.ok()) return status;
+  return absl::Status(status.code(), fmt::format("{}: {} of {}: {}", to_string(step.loc), kernel->code().name,
+                                                 program_.name, std::string(status.message())));
 }
 
 void Executable::note_interpreted_run(const KernelPtr& kernel) const {

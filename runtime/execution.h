@@ -15,6 +15,7 @@ struct Executable::Execution {
   Device& device;
   Loc loc;                                        // of the call
   std::shared_ptr<Completion> completion;         // of the outputs
+  const Constants* constants = nullptr;           // in the device's memory
   std::vector<Pin> inputs = {};
   std::vector<std::shared_ptr<Completion>> waits = {};  // of inputs that were not ready from birth
   std::vector<std::shared_ptr<Storage>> outputs = {};

@@ -61,7 +61,7 @@ std::byte* thread_scratch(std::int64_t bytes) {
 Kernel::Kernel(codegen::KernelCode code) : code_(std::move(code)), work_ps_(total_work_ps(code_)) {}
 
 void Kernel::set_compiled(CompiledKernelPtr compiled) {
-  SHEAF_CHECK(compiled->phases.size() == code_.phases.size(), code_.name);
+  SHEAF_CHECK(compiled->cuda || compiled->phases.size() == code_.phases.size(), code_.name);
   compiled_ = std::move(compiled);
   ready_.store(compiled_.get(), std::memory_order_release);
 }

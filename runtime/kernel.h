@@ -15,10 +15,13 @@
 
 namespace sheaf::runtime {
 
-/// Machine code of a kernel, one entry per phase; `owner` keeps the code mapped.
+class CudaKernel;
+
+/// Machine code of a kernel. On a CPU one entry per phase, which `owner` keeps mapped; on a GPU in `cuda`.
 struct CompiledKernel {
-  std::vector<codegen::KernelFunction> phases;
-  std::shared_ptr<const void> owner;
+  std::vector<codegen::KernelFunction> phases = {};
+  std::shared_ptr<const void> owner = nullptr;
+  std::shared_ptr<CudaKernel> cuda = nullptr;
   std::int64_t code_bytes = 0;
 };
 using CompiledKernelPtr = std::shared_ptr<const CompiledKernel>;
@@ -39,13 +42,15 @@ class Kernel {
     const CompiledKernel* compiled = ready_.load(std::memory_order_acquire);
     return compiled ? compiled->code_bytes : 0;
   }
+  /// Null as long as there is none.
+  const CompiledKernel* compiled() const { return ready_.load(std::memory_order_acquire); }
   void set_compiled(CompiledKernelPtr compiled);
   /// True once: whoever gets it has the kernel compiled.
   bool claim_compilation() { return !is_claimed_.exchange(true, std::memory_order_relaxed); }
   /// How often the interpreter ran it.
   int interpreted_runs() const { return interpreted_runs_.load(std::memory_order_relaxed); }
 
-  /// Runs all phases on the pool, or on this thread where that is quicker. Throws what the interpreter throws, and
+  /// On the CPU: runs all phases on the pool, or on this thread where that is quicker. Throws what the interpreter throws, and
   /// std::bad_alloc where there is no memory for scratch.
   void run(void* const* buffers);
 

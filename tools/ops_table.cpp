@@ -1,5 +1,5 @@
 // One row per op, one word per cell; the words of what is missing on purpose are explained above the table. Dtypes and
-// kernels are found by trying: a sample is accepted or not, and its plan's kernels have CUDA text or not.
+// kernels are found by trying: a sample is accepted or not, and its plan has these kernels.
 #include "tools/ops_table.h"
 
 #include <fmt/format.h>
@@ -8,8 +8,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "codegen/cuda/emit.h"
-#include "codegen/kir/templates/template.h"
 #include "ir/complex.h"
 #include "ir/op.h"
 #include "ir/ops/attrs.h"
@@ -180,29 +178,16 @@ std::string lowering(Op op) {
   return fmt::format("{}", fmt::join(words, ", "));
 }
 
-struct Code {
-  std::string cpu, cuda;
-};
-
-Code code(Op op) {
-  if (samples_of(op).empty()) return {fate(op), fate(op) == "host" ? "*host*" : fate(op)};
-  Words templates, without_text;
+std::string kernels(Op op) {
+  if (samples_of(op).empty()) return fate(op);
+  Words templates;
   for (std::string_view text : samples_of(op)) {
     const passes::Plan plan = passes::run_pipeline(ir::parse_sample(text)->function);
-    for (const ir::Eqn* e : plan.function->eqns()) {
-      if (e->op != &ir::ops::kernel) continue;
-      const auto& how = e->attrs<ir::ops::Kernel>();
-      const std::string schedule(ir::kScheduleWords[static_cast<int>(how.schedule)]);
-      add(templates, schedule);
-      const bool has_loops = how.schedule != ir::Schedule::host && how.schedule != ir::Schedule::contract;
-      const auto has_text = [&] {
-        return codegen::emit_cuda(kir::build_kernel(kir::group_of(*e->regions[0]), how, kir::kCudaGrain), "k").ok();
-      };
-      if (!has_loops || !has_text()) add(without_text, "*" + schedule + "*");
-    }
+    for (const ir::Eqn* e : plan.function->eqns())
+      if (e->op == &ir::ops::kernel)
+        add(templates, std::string(ir::kScheduleWords[static_cast<int>(e->attrs<ir::ops::Kernel>().schedule)]));
   }
-  return {fmt::format("{}", fmt::join(templates, ", ")),
-          without_text.empty() ? "yes" : fmt::format("{}", fmt::join(without_text, ", "))};
+  return fmt::format("{}", fmt::join(templates, ", "));
 }
 
 constexpr const char* kHead = R"(# Ops
@@ -224,9 +209,8 @@ build/sheaf ops > docs/ops.md
   *placed*: and knows where in the whole that lies; *reduced*: what they compute is combined; *merged*: by a rule of the
   sheet; *moved*: neighbours send what a part lacks; *whole*: not at all.
 * **lowering**: what code generation sees; *ops*: the op is written out in other ops when all transforms are done.
-* **CPU**: templates of the kernels that its samples become, by themselves. *host*: a step that the host runs, a loop,
-  a branch, or a call of LAPACK.
-* **CUDA**: *yes* where all of these kernels have CUDA text, else those that do not.
+* **kernels**: templates of the kernels that its samples become, by themselves, on CPUs and on GPUs. *host*: a step that
+  the host runs, a loop, a branch, or a call of LAPACK.
 
 Holes, in italics, and why:
 
@@ -239,8 +223,6 @@ Holes, in italics, and why:
 | *by jvp* | not linear: its jvp is made of ops, and those are transposed |
 | *plan only* | occurs in plans only, after all transforms |
 | *gone* | never reaches code generation: written out where it stands, or gone with the `vmap` that named its axis |
-| *contract* | products have kernels of their own on a GPU, which do not exist yet |
-| *host* | runs on the host in every case |
 | *device* | is part of the program of one device |
 
 )";
@@ -249,12 +231,10 @@ Holes, in italics, and why:
 
 std::string ops_table() {
   std::string text = kHead;
-  text +=
-      "| op | dtypes | jvp | transpose | batch | split | lowering | CPU | CUDA |\n|---|---|---|---|---|---|---|---|---|\n";
+  text += "| op | dtypes | jvp | transpose | batch | split | lowering | kernels |\n|---|---|---|---|---|---|---|---|\n";
   for (Op op : ir::all_ops()) {
-    const auto [cpu, cuda] = code(op);
-    text += fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} | {} |\n", op->name, dtypes(op), jvp(op),
-                        transpose(op), batch(op), split(op), lowering(op), cpu, cuda);
+    text += fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} |\n", op->name, dtypes(op), jvp(op), transpose(op),
+                        batch(op), split(op), lowering(op), kernels(op));
   }
   return text;
 }

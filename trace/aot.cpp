@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "codegen/compiler.h"
+#include "codegen/cuda/emit.h"
 #include "codegen/kir/print.h"
 #include "ir/cost.h"
 #include "ir/text.h"
@@ -170,6 +171,10 @@ std::vector<Kernel> kernels(const Code& c) {
   const runtime::ExecutablePtr e = c.compiled->executable();
   if (!e) return all;
   for (const codegen::KernelCode& k : e->program().kernels) {
+    if (k.target.is_gpu()) {
+      all.push_back({.name = k.name, .loops = kir::to_text(*k.kir), .cuda = codegen::cuda_program(k.functions)});
+      continue;
+    }
     const codegen::CompileUnit unit{k.kir.get(), k.name};
     const auto list = [&](codegen::Listing listing) {
       auto text = codegen::list_cpu({&unit, 1}, codegen::host_cpu_target(), listing);

@@ -151,12 +151,15 @@ void Dump::kernels(const codegen::Program& program) {
     const codegen::KernelCode& k = program.kernels[i];
     const std::string base = fmt::format("kernel-{:02}-{}", i, k.name);
     write(base + ".kir", kir::to_text(*k.kir));
+    if (k.target.is_gpu()) {
+      write(base + ".cu", codegen::cuda_program(k.functions));
+      continue;
+    }
     const codegen::CompileUnit unit{k.kir.get(), k.name};
     const std::pair<codegen::Listing, const char*> listings[] = {{codegen::Listing::llvm_ir, ".ll"},
                                                                  {codegen::Listing::assembly, ".s"}};
     for (const auto& [listing, suffix] : listings)
       if (const auto text = codegen::list_cpu({&unit, 1}, target, listing); text.ok()) write(base + suffix, *text);
-    if (const auto cuda = codegen::emit_cuda(*k.kir, k.name); cuda.ok()) write(base + ".cu", cuda->text);
   }
 }
 

@@ -134,7 +134,7 @@ class Laps {
 std::shared_ptr<Compiled> load(const Planned& planned, Loc loc) {
   Dump dump = planned.dump;
   Laps laps(dump, planned.program.function->name());
-  codegen::Program program = codegen::lower(planned.plan);
+  codegen::Program program = codegen::lower(planned.plan, planned.program.target);
   laps.done("codegen");
   dump.plan(planned.plan);
   dump.kernels(program);
@@ -155,7 +155,7 @@ std::shared_ptr<Compiled> interpreted(const MeshProgram& program) {
 }
 
 std::string key_of(const MeshProgram& program, const std::vector<bool>& donated) {
-  std::string key = ir::canonical_text(program.function);
+  std::string key = ir::canonical_text(program.function) + "target:" + to_string(program.target);
   if (const ir::Mesh mesh = program.function->mesh()) key += "mesh:" + ir::to_string(mesh);
   for (const auto& spec : program.results) key += spec ? " result:" + ir::to_text(*spec) : " result";
   key += "donated:";

@@ -39,6 +39,7 @@ using CompiledPtr = std::shared_ptr<const Compiled>;
 struct MeshProgram {
   Mesh mesh = {};  // with its devices, if it has any
   ir::FunctionRef function;
+  codegen::Target target = {};
   std::vector<std::optional<ir::Spec>> results = {};  // none, or beyond the list: as the compiler decides
 };
 

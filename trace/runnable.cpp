@@ -69,15 +69,23 @@ Mesh mesh_for(const ir::Function& f, const Mesh& wished, const std::string& what
   return wished ? wished : named;
 }
 
+// Of its devices, which are of one kind; of a mesh without any, that of this process.
+const codegen::Target& target_of(const Mesh& mesh) {
+  const bool has_devices = mesh && !mesh.devices().empty();
+  return runtime::device(has_devices ? mesh.devices()[0].id : 0).backend().target();
+}
+
 }  // namespace
 
 Mesh mesh_named_in(const ir::Function& f, const std::string& what) { return mesh_for(f, {}, what); }
 
+std::string input_name(const ir::Function& f, std::size_t i) {
+  if (const std::string& name = f.params()[i].name(); !name.empty()) return name;
+  return f.params().size() == 2 ? (i == 0 ? "lhs" : "rhs") : fmt::format("operand {}", i);
+}
+
 std::string Runnable::input_name(std::size_t i) const {
-  if (i >= options_.arguments) return "a captured array";
-  const std::vector<ir::Value>& params = function_->params();
-  if (const std::string& name = params[i].name(); !name.empty()) return name;
-  return params.size() == 2 ? (i == 0 ? "lhs" : "rhs") : fmt::format("operand {}", i);
+  return i >= options_.arguments ? "a captured array" : sheaf::input_name(*function_, i);
 }
 
 std::string Runnable::result_place(std::size_t j) const {
@@ -92,19 +100,23 @@ Runnable::Runnable(ir::FunctionRef f, RunnableOptions options) : function_(std::
 
 Runnable::~Runnable() = default;
 
-const Compiled& Runnable::single(Loc loc) const {
-  if (const Compiled* known = single_.load(std::memory_order_acquire)) return *known;
-  CompiledPtr made = compile({.function = function_}, options_.donated, loc);
+const Compiled& Runnable::single(const runtime::Device& device, Loc loc) const {
+  const codegen::Target& target = device.backend().target();
+  std::atomic<const Compiled*>& known = single_[target.is_gpu()];
+  if (const Compiled* program = known.load(std::memory_order_acquire)) return *program;
+  CompiledPtr made = compile({.function = function_, .target = target}, options_.donated, loc);
   std::lock_guard lock(mutex_);
-  if (!single_owner_) single_owner_ = std::move(made);
-  single_.store(single_owner_.get(), std::memory_order_release);
-  return *single_owner_;
+  CompiledPtr& owner = single_owner_[target.is_gpu()];
+  if (!owner) owner = std::move(made);
+  known.store(owner.get(), std::memory_order_release);
+  return *owner;
 }
 
 std::vector<const Compiled*> Runnable::programs() const {
   std::lock_guard lock(mutex_);
   std::vector<const Compiled*> all;
-  if (single_owner_) all.push_back(single_owner_.get());
+  for (const CompiledPtr& program : single_owner_)
+    if (program) all.push_back(program.get());
   for (const auto& form : forms_) all.push_back(form->program.get());
   return all;
 }
@@ -122,7 +134,8 @@ void Runnable::run(std::span<const Array* const> inputs, Loc line, Loc loc, std:
 // `device`: that of the inputs which somebody put there; null: nobody did.
 void Runnable::run_single(runtime::Device* device, std::span<const Array* const> inputs, Loc line, Loc loc,
                           std::vector<Array>& out) const {
-  const Compiled& program = single(loc);
+  runtime::Device& on = device ? *device : runtime::device(0);
+  const Compiled& program = single(on, loc);
   std::vector<runtime::BufferPtr> buffers;
   buffers.reserve(inputs.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -132,7 +145,6 @@ void Runnable::run_single(runtime::Device* device, std::span<const Array* const>
   }
   const bool is_watched{watched_values()};
   static const std::vector<bool> nothing;  // the inputs have to outlive the run, for another one
-  runtime::Device& on = device ? *device : runtime::device(0);
   std::vector<runtime::BufferPtr> results = program.run(on, buffers, is_watched ? nothing : options_.donated, loc);
   if (is_watched) check_results({function_, line}, buffers, results, loc);
   out.reserve(out.size() + results.size());
@@ -217,7 +229,7 @@ MeshProgram Runnable::mesh_program(const Mesh& mesh, std::span<const Placement* 
     params[i] = b.emit(ir::ops::with_sharding, {params[i]},
                        ir::ops::WithSharding{.mesh = ir::to_string(ir_mesh(mesh)), .spec = ir::to_text(spec)});
   }
-  MeshProgram program{.mesh = mesh, .function = nullptr};
+  MeshProgram program{.mesh = mesh, .function = nullptr, .target = target_of(mesh)};
   program.function = b.finish(passes::inline_into(b, *function_, params))->on_mesh(ir_mesh(mesh));
   const auto& wanted = options_.wishes.out;
   for (std::size_t j = 0; j < wanted.size(); ++j) {
@@ -328,7 +340,7 @@ Runnable::PlannedForm Runnable::plan(std::span<const Array* const> inputs, Loc l
   std::vector<const Placement*> in(inputs.size());
   if (is_placed) in = placements(mesh, inputs, loc);
   if (mesh.rank() > 0) return {planned_within(mesh_program(mesh, in, loc), loc), std::move(in)};
-  return {plan_program({.mesh = mesh, .function = function_}, options_.donated), std::move(in)};
+  return {plan_program({.mesh = mesh, .function = function_, .target = target_of(mesh)}, options_.donated), std::move(in)};
 }
 
 }  // namespace sheaf

@@ -3,6 +3,7 @@
 // trace. Invariant: a form, once there, is found by comparing the addresses of the inputs' placements.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -41,6 +42,9 @@ struct RunnableOptions {
   MeshWishes wishes = {};
 };
 
+/// The user's name of the parameter, or what it is to an op of as many operands.
+std::string input_name(const ir::Function& f, std::size_t i);
+
 /// The mesh that a program runs on: `own`, if it names one, else that of the inputs. Throws ShardingError where inputs
 /// that somebody put somewhere are on another, or on several; one that differs in names only is the same.
 Mesh mesh_of_inputs(const std::string& what, const Mesh& own, std::span<const Array* const> inputs,
@@ -76,7 +80,7 @@ class Runnable {
  private:
   struct Form;  // on a mesh
 
-  const Compiled& single(Loc loc) const;
+  const Compiled& single(const runtime::Device& device, Loc loc) const;
   void run_single(runtime::Device* device, std::span<const Array* const> inputs, Loc line, Loc loc,
                   std::vector<Array>& out) const;
   void run_on(const Mesh& mesh, std::span<const Array* const> inputs, Loc line, Loc loc, std::vector<Array>& out) const;
@@ -93,10 +97,10 @@ class Runnable {
   RunnableOptions options_;
   Mesh own_mesh_;
   bool needs_mesh_ = false;  // whatever the inputs are
-  mutable std::atomic<const Compiled*> single_{nullptr};
+  mutable std::array<std::atomic<const Compiled*>, 2> single_{};  // for the CPU, for GPUs
   mutable std::atomic<const Form*> last_{nullptr};
   mutable std::mutex mutex_;  // guards what follows
-  mutable CompiledPtr single_owner_;
+  mutable std::array<CompiledPtr, 2> single_owner_;
   mutable std::vector<std::unique_ptr<const Form>> forms_;
 };
 

@@ -71,7 +71,7 @@ std::vector<Array> put(const Map& map, const ir::Function& body, std::span<const
   check_has_devices(map.who, map.mesh, loc);
   std::vector<const Array*> pointers;
   for (const Array& x : inputs) pointers.push_back(&x);
-  mesh_of_inputs(map.who, body, map.mesh, pointers, loc);
+  mesh_of_inputs(map.who, map.mesh, pointers, [&](std::size_t i) { return input_name(body, i); }, loc);
   std::vector<Array> there;
   for (std::size_t i = 0; i < inputs.size(); ++i)
     there.push_back(device_put(inputs[i], NamedSharding{map.mesh, map.in[i]}, loc));

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "codegen/cuda/contract.h"
 #include "codegen/cuda/prelude.h"
 #include "ir/check.h"
 
@@ -21,8 +22,11 @@ using kir::BufferId;
 using kir::Index;
 using kir::ValueId;
 
-constexpr std::int64_t kSharedBytes = 48 * 1024;  // what a block has without asking for more
+/// Of the 48 KiB that a block has without asking for more; the rest is for the lanes of reductions.
+constexpr std::int64_t kSharedScratch = 40 * 1024;
 constexpr int kMapThreads = 256;
+
+bool is_shared(const kir::Phase& phase) { return kir::scratch_bytes(phase) <= kSharedScratch; }
 
 /// How the phase touches one buffer.
 struct Traffic {
@@ -77,10 +81,11 @@ class TrafficScan {
 
 class PhasePrinter {
  public:
-  PhasePrinter(const kir::Kernel& kernel, const kir::Phase& phase, std::string entry)
+  PhasePrinter(const kir::Kernel& kernel, const kir::Phase& phase, std::string entry, bool has_scratch_param)
       : kernel_(kernel),
         phase_(phase),
         entry_(std::move(entry)),
+        has_scratch_param_(has_scratch_param),
         traffic_(kernel.params.size() + phase.scratch.size()) {
     // Lanes of a reduction are threads, so a block that holds any has exactly as many.
     const bool has_lanes = std::any_of(phase.locals.begin(), phase.locals.end(),
@@ -99,11 +104,20 @@ class PhasePrinter {
       params += fmt::format("{}{}{}* {}p{}", i ? ", " : "", is_const ? "const " : "", cuda_memory_type(p.dtype),
                             is_const ? "__restrict__ " : "", i);
     }
+    if (has_scratch_param_) params += fmt::format("{}sf_u8* scratch", params.empty() ? "" : ", ");
+    std::int64_t offset = 0;  // in the block's part of the scratch parameter
     for (std::size_t i = 0; i < phase_.scratch.size(); ++i) {
       const kir::Scratch& s = phase_.scratch[i];
-      shared +=
-          fmt::format("  __shared__ {} p{}[{}];\n", cuda_memory_type(s.dtype), kernel_.params.size() + i, s.count);
-      shared_bytes_ += s.count * size_bytes(s.dtype);
+      const std::string_view type = cuda_memory_type(s.dtype);
+      const std::size_t id = kernel_.params.size() + i;
+      if (is_shared(phase_)) {
+        shared += fmt::format("  __shared__ {} p{}[{}];\n", type, id, s.count);
+        shared_bytes_ += s.count * size_bytes(s.dtype);
+      } else {
+        shared += fmt::format("  {0}* p{1} = ({0}*)(scratch + blockIdx.x * {2}ll + {3}ll);\n", type, id,
+                              kir::scratch_bytes(phase_), offset);
+        offset += kir::aligned_bytes(s);
+      }
     }
     shared += lane_arrays_;
     return fmt::format(
@@ -340,6 +354,7 @@ class PhasePrinter {
   const kir::Kernel& kernel_;
   const kir::Phase& phase_;
   std::string entry_;
+  bool has_scratch_param_;
   std::vector<Traffic> traffic_;
   int threads_ = 1;
   std::string body_, lane_arrays_;
@@ -351,21 +366,25 @@ class PhasePrinter {
 
 }  // namespace
 
-absl::StatusOr<CudaText> emit_cuda(const kir::Kernel& kernel, const std::string& symbol) {
-  if (kernel.contract) return absl::UnimplementedError(kernel.name + ": contractions have their own kernels on a GPU");
+CudaText emit_cuda(const kir::Kernel& kernel, const std::string& symbol) {
   CudaText out;
-  std::string functions;
-  for (std::size_t i = 0; i < kernel.phases.size(); ++i) {
-    PhasePrinter printer(kernel, kernel.phases[i], fmt::format("{}_{}", symbol, i));
-    functions += printer.print();
-    out.launches.push_back(printer.launch());
-    if (out.launches.back().shared_bytes > kSharedBytes) {
-      return absl::UnimplementedError(fmt::format("{}, phase {}: {} bytes of scratch, a block shares {}", kernel.name,
-                                                  i, out.launches.back().shared_bytes, kSharedBytes));
-    }
+  if (kernel.contract) {
+    out.launches.push_back(emit_cuda_contract(*kernel.contract, symbol, out.functions));
+    return out;
   }
-  out.text = cuda_prelude_for(functions) + functions;
+  for (const kir::Phase& phase : kernel.phases)
+    if (!is_shared(phase))
+      out.scratch_bytes = std::max(out.scratch_bytes, kir::scratch_bytes(phase) * phase.axes[0].extent);
+  for (std::size_t i = 0; i < kernel.phases.size(); ++i) {
+    PhasePrinter printer(kernel, kernel.phases[i], fmt::format("{}_{}", symbol, i), out.scratch_bytes > 0);
+    out.functions += printer.print();
+    out.launches.push_back(printer.launch());
+  }
   return out;
+}
+
+std::string cuda_program(std::string_view functions) {
+  return cuda_prelude_for(functions) + std::string(functions);
 }
 
 }  // namespace sheaf::codegen

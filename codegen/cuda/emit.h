@@ -1,11 +1,11 @@
 // KIR as CUDA C++. A unit is a block: its threads run every statement together, share out the iterations of vector
-// loops, and meet at barriers where one reads what another wrote. The text is whole: it needs no header and no library.
+// loops, and meet at barriers where one reads what another wrote. A program is whole: it needs no header and no library.
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "codegen/kir/kir.h"
 
 namespace sheaf::codegen {
@@ -14,16 +14,20 @@ struct CudaLaunch {
   std::string entry;  // extern "C" __global__ void entry(params...)
   std::int64_t blocks = 1;
   int threads = 1;
-  std::int64_t shared_bytes = 0;
+  std::int64_t shared_bytes = 0;  // declared by the function itself
 };
 
 struct CudaText {
-  std::string text;  // the prelude's pieces in use, then one function per phase
+  std::string functions;  // one per phase
   std::vector<CudaLaunch> launches;
+  /// Of a buffer that every function takes after the kernel's parameters, for what its blocks cannot share; 0: none.
+  std::int64_t scratch_bytes = 0;
 };
 
-/// Functions `symbol_0`, `symbol_1`, ... Unimplemented for contractions and for phases whose scratch exceeds what a
-/// block can share; such a group is cut differently for a GPU.
-absl::StatusOr<CudaText> emit_cuda(const kir::Kernel& kernel, const std::string& symbol);
+/// Functions `symbol_0`, `symbol_1`, ...
+CudaText emit_cuda(const kir::Kernel& kernel, const std::string& symbol);
+
+/// What the compiler is given: the pieces of the prelude that the functions use, and the functions.
+std::string cuda_program(std::string_view functions);
 
 }  // namespace sheaf::codegen

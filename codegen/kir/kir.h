@@ -170,6 +170,8 @@ struct Kernel {
       contract;  // then params are lhs, rhs, out and perhaps a temporary; no phases: the emitter's own nest
 };
 
+/// Up to where the next one begins.
+std::int64_t aligned_bytes(const Scratch& scratch);
 std::int64_t scratch_bytes(const Phase& phase);
 
 }  // namespace sheaf::kir

@@ -145,7 +145,7 @@ std::vector<std::vector<const Eqn*>> groups_of(const Function& f, const MeshAtom
   std::vector<std::vector<const Eqn*>> all;
   std::size_t at = 0;
   for (std::size_t i = 0; i < members.size(); i += kWindow) {
-    Window window(std::span(members).subspan(i, std::min(kWindow, members.size() - i)));
+    Window window(std::span<Member>(members).subspan(i, std::min(kWindow, members.size() - i)));
     at = window.find_paths(f, at);
     for (std::vector<const Eqn*>& group : window.run()) all.push_back(std::move(group));
   }

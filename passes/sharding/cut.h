@@ -13,7 +13,7 @@ struct UnmadeSum {
   std::int64_t cost = 0;        // of making it here, in picoseconds
   bool begins = false;          // it holds terms that none of its operands does
   bool is_taken_whole = false;  // by somebody
-  std::vector<int> flows_to;    // values that are sums of it
+  std::vector<int> flows_to = {};  // values that are sums of it
 };
 
 /// Per value, whether it is to be made there. Of equally cheap ways the one that makes them first.

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace sheaf {
@@ -12,7 +13,7 @@ struct Device {
   int id = 0;
   bool operator==(const Device&) const = default;
 };
-std::string to_string(Device device);  // "cpu:0"
+std::string to_string(Device device);  // "cpu:0", "cuda:1"
 
 struct MemoryStats {
   std::int64_t bytes_in_use = 0;
@@ -21,8 +22,12 @@ struct MemoryStats {
   std::int64_t bytes_limit = 0;     // SHEAF_MEMORY_LIMIT, else the memory and swap there are
 };
 
-/// All devices: SHEAF_CPU_DEVICES virtual CPU devices, one unless it is set.
+/// Those of the process's platform, which SHEAF_PLATFORM names: "cpu" unless it is set, with SHEAF_CPU_DEVICES virtual
+/// devices, one unless that is set; or "cuda", with the GPUs there are. Arrays that nobody put elsewhere are on the
+/// first. RuntimeError where the platform cannot be used, with what was looked for and where.
 std::vector<Device> devices();
+/// Those of "cpu" or of "cuda", whatever the process's platform is.
+std::vector<Device> devices(std::string_view platform);
 /// From here on at least `count` CPU devices, to simulate a mesh on one machine; RuntimeError for more than 1024.
 void ensure_devices(int count);
 /// Virtual CPU devices share the host's memory, and each reports all of it. RuntimeError if there is no such device.

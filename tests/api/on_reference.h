@@ -69,6 +69,17 @@ std::vector<Array> on_reference(const F& f, const A&... args) {
   return out;
 }
 
+/// By the program of one device alone, which all devices of the mesh run in lockstep.
+template <class F, class... A>
+std::vector<Array> on_devices(const F& f, const A&... args) {
+  const ir::FunctionRef traced = program_of(f, args...);
+  const ir::Mesh mesh = mesh_of_maps(*traced);
+  if (!mesh) return tests::on_reference(f, args...);
+  std::vector<Array> out;
+  for (const ir::Literal& r : run_in_lockstep(traced, mesh, {literal_of(args)...})) out.push_back(array_of(r));
+  return out;
+}
+
 /// Also compiled, on the devices of the mesh.
 template <class F, class A, class... As>
 std::vector<Array> everywhere(const F& f, const A& arg, const As&... args) {

@@ -11,6 +11,7 @@
 using namespace sheaf;
 using sheaf::tests::close;
 using sheaf::tests::numbers;
+using sheaf::tests::on_devices;
 using sheaf::tests::on_reference;
 
 namespace {
@@ -172,7 +173,7 @@ std::vector<Case> cases() {
                  [](const Parts& p, std::int64_t) { return concatenate(p, 1); }});
   all.push_back({"all_gather, the same for all",
                  [](Array x, const AxisNames& a) {
-                   return all_gather(x, a, {.dim = 0, .tiled = true, .invariant = true});
+                   return all_gather(x, a, {.dim = 0, .tiled = true, .to = Along::invarying});
                  },
                  [](const Parts& p, std::int64_t) { return concatenate(p, 0); }, true});
   all.push_back({"all_gather_start",

@@ -2,7 +2,8 @@
 #   installed: Sheaf is installed from BINARY, the tree is then moved, and the consumer finds it at the new place;
 #   subdirectory: the consumer adds ROOT to its own build.
 # Both must print first.txt, and the README must show first.cpp and first.txt as they are. Run as
-# cmake -D WAY= -D ROOT= -D COMPILER= -D BINARY= -D WORK= -D BUILD_TYPE= -D FLAGS= -D LAUNCHER= -P consumer_test.cmake.
+# cmake -D WAY= -D ROOT= -D COMPILER= -D BINARY= -D WORK= -D BUILD_TYPE= -D FLAGS= -D LAUNCHER=
+# -D WERROR= -P consumer_test.cmake.
 cmake_minimum_required(VERSION 3.25)
 
 function(run)
@@ -30,8 +31,12 @@ if(WAY STREQUAL installed)
   file(RENAME ${WORK}/before ${WORK}/after)
   set(where -D CMAKE_PREFIX_PATH=${WORK}/after)
 else()
-  # The whole library once more, so not optimised: what counts is that it builds there.
-  set(where -D SHEAF_SOURCE=${ROOT} -D CMAKE_CXX_FLAGS_RELEASE=-DNDEBUG)
+  # The whole library once more: with a compiler cache by the same commands, which it has seen; else not optimised, for
+  # what counts is that it builds there.
+  set(where -D SHEAF_SOURCE=${ROOT} -D CMAKE_COMPILE_WARNING_AS_ERROR=${WERROR})
+  if(NOT LAUNCHER MATCHES ccache)
+    list(APPEND where -D CMAKE_CXX_FLAGS_RELEASE=-DNDEBUG)
+  endif()
 endif()
 run(${CMAKE_COMMAND} -S ${ROOT}/tests/consumer -B ${WORK}/build -G Ninja -D CMAKE_BUILD_TYPE=${BUILD_TYPE}
     -D CMAKE_CXX_COMPILER=${COMPILER} -D "CMAKE_CXX_FLAGS=${FLAGS}" -D CMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER} ${where})

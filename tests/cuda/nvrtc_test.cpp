@@ -113,16 +113,16 @@ TEST_CASE("generated texts compile for every architecture") {
   for (const Kernel& k : kernels()) {
     REQUIRE(verify(k).ToString() == "OK");
     const std::string symbol = "sheaf_k" + std::to_string(number++);
-    const auto text = codegen::emit_cuda(k, symbol);
-    REQUIRE(text.status().ToString() == "OK");
-    CHECK(text->launches.size() == k.phases.size());
+    const codegen::CudaText text = codegen::emit_cuda(k, symbol);
+    CHECK(text.launches.size() == (k.contract ? 1 : k.phases.size()));
+    const std::string program = codegen::cuda_program(text.functions);
     for (const char* architecture : kArchitectures) {
       if (!nvrtc.ok() || !(*nvrtc)->supports(architecture)) {
         ++skipped;
         continue;
       }
-      const auto code = (*nvrtc)->compile(text->text, symbol, architecture);
-      CAPTURE(text->text);
+      const auto code = (*nvrtc)->compile(program, symbol, architecture);
+      CAPTURE(program);
       REQUIRE(code.status().ToString() == "OK");
       CHECK(code->size() > 100);
     }
@@ -134,10 +134,8 @@ TEST_CASE("a map's text reads like the loop it is") {
   GroupMaker m;
   const int x = m.input(DType::f32, {1000}), y = m.input(DType::f32, {1000});
   m.group.results = {m.map(ScalarOp::add, {x, y}, {1000})};
-  const auto text = codegen::emit_cuda(build_kernel(m.group, plan_for(m.group)), "sheaf_add");
-  REQUIRE(text.status().ToString() == "OK");
-  const std::string body = text->text.substr(text->text.find("extern"));
-  CHECK(body ==
+  const codegen::CudaText text = codegen::emit_cuda(build_kernel(m.group, plan_for(m.group)), "sheaf_add");
+  CHECK(text.functions ==
         "extern \"C\" __global__ void __launch_bounds__(256) sheaf_add_0(const float* __restrict__ p0, const float* "
         "__restrict__ p1, float* p2) {\n"
         "  const sf_i32 a0 = blockIdx.x;\n"
@@ -150,16 +148,14 @@ TEST_CASE("a map's text reads like the loop it is") {
         "}\n");
 }
 
-TEST_CASE("contractions, and more scratch than a block shares, are refused by name") {
-  const Kernel dot{.name = "dot", .params = {}, .phases = {}, .contract = Contract{}};
-  CHECK(codegen::emit_cuda(dot, "k").status().message() == "dot: contractions have their own kernels on a GPU");
+TEST_CASE("scratch that a block cannot share lies in a buffer of its own, a part for each block") {
   Kernel big{.name = "big", .params = {}, .phases = {}, .contract = {}};
-  big.phases.push_back({.axes = {{"unit", 1}},
-                        .values = {},
-                        .locals = {},
-                        .scratch = {{DType::f32, 20'000}},
-                        .indices = {},
-                        .body = {}});
-  CHECK(codegen::emit_cuda(big, "k").status().message() ==
-        "big, phase 0: 80000 bytes of scratch, a block shares 49152");
+  PhaseBuilder b(big.params, 3);
+  const BufferId scratch = b.scratch(DType::f32, 20'000);
+  b.store(scratch, b.indices().constant(7), b.constant_value(DType::f32, 1));
+  big.phases.push_back(b.finish(1000));
+  const codegen::CudaText text = codegen::emit_cuda(big, "k");
+  CHECK(text.scratch_bytes == 3 * 80'000);
+  CHECK(text.launches[0].shared_bytes == 0);
+  CHECK(text.functions.find("float* p0 = (float*)(scratch + blockIdx.x * 80000ll + 0ll);") != std::string::npos);
 }

@@ -94,7 +94,7 @@ constexpr const char* kFamilies[] = {"unary",    "binary",   "ternary", "convers
 // of attention hold, and collectives, which linalg_test.cpp compares as functions of a batch.
 bool is_without_rows(const OpDef& op) {
   const bool is_derivative = &op == &ops::attention_tangent || &op == &ops::attention_backward;
-  return op.infer || op.no_jvp == Absent::plan_only || op.over || op.varying || &op == &ops::constant ||
+  return op.infer || op.no_jvp == Absent::plan_only || op.over || op.manual || &op == &ops::constant ||
          &op == &ops::with_sharding || is_derivative;
 }
 

@@ -28,12 +28,13 @@ struct Memory {
   std::int64_t code = 0;         // machine code, in whole pages; kernels that other programs share count too
 };
 
-/// One kernel, in the languages it goes through.
+/// One kernel, in the languages it goes through: LLVM's and the machine's on a CPU, CUDA C++ on a GPU.
 struct Kernel {
   std::string name;
-  std::string loops;  // the loop nest
-  std::string llvm;
-  std::string assembly;
+  std::string loops = {};  // the loop nest
+  std::string llvm = {};
+  std::string assembly = {};
+  std::string cuda = {};
 };
 
 namespace detail {

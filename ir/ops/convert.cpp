@@ -113,7 +113,7 @@ constinit const OpDef convert = unary({
     .dtypes = convert_dtypes,
     .linear_when =
         [](const Eqn& e) {
-          return is_differentiable(e.in(0).dtype()) && is_differentiable(e.out().dtype()) ? jointly(1) : Linear{};
+          return is_differentiable(e.in(0).dtype()) && is_differentiable(e.attrs<Convert>().to) ? jointly(1) : Linear{};
         },
     .transpose = [](Builder& b, const Eqn& e, const Values&, const Values& ct) -> Values {
       const bool from_real = is_complex(ct[0].dtype()) && !is_complex(e.in(0).dtype());

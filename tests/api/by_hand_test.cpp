@@ -7,20 +7,10 @@
 #include "tests/api/on_reference.h"
 
 using namespace sheaf;
+using sheaf::tests::close;
+using sheaf::tests::numbers;
 
 namespace {
-
-bool close(const Array& a, const Array& b, double tolerance = 1e-9) {
-  if (a.shape() != b.shape()) return false;
-  const std::vector<double> x = convert(a, f64).to_vector<double>(), y = convert(b, f64).to_vector<double>();
-  for (std::size_t i = 0; i < x.size(); ++i)
-    if (!(std::abs(x[i] - y[i]) <= tolerance * (1 + std::abs(y[i])))) return false;
-  return true;
-}
-
-Array numbers(const Shape& shape, double phase = 0) {
-  return sin(1.7 * reshape(arange(num_elements(shape), f64), shape) + phase);
-}
 
 // `mine` is `plain`, both ways.
 template <class F, class G, class... A>

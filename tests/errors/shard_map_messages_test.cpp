@@ -125,7 +125,7 @@ TEST_CASE("values of kinds that do not go together, and casts to write") {
         return scan([&](Array c, Array row) { return std::pair{c + unreduced(row), none}; }, zeros({6}), x).first;
       }) ==
       "HERE: add: operand 1 (f32[6]{U@data}) is yet to be summed along \"data\", and operand 0 (f32[6]) is not: psum the "
-      "one, or cast the other\n  lhs: f32[6]   (argument 0 of scan, HERE)\n  rhs: f32[6]{U@data}   (made at HERE)");
+      "one, or cast the other\n  lhs carry: f32[6]   (argument 0 of scan, HERE)\n  rhs: f32[6]{U@data}   (made at HERE)");
   CHECK(on([&](Array x) {
           return scan([&](Array, Array row) { return std::pair{unreduced(row), none}; }, zeros({6}), x).first;
         }) ==
@@ -299,8 +299,8 @@ TEST_CASE("arrays that lie elsewhere are refused at once as in jit, and meshes o
   const Array here = device_put(zeros({8}), one, P("x"));
   const Array there = device_put(zeros({8}), other, P("x"));
   const auto text = [](auto call) { return message_here<ShardingError>(call); };
-  const std::string lies = "the program is for the mesh [x=4] on cpu:0 to cpu:3: move the arrays with device_put\n  ";
-  const std::string where = ": f32[8@x] on [x=4] on cpu:4 to cpu:7   (made at HERE)";
+  const std::string lies = "the program is for the mesh [x=4] of cpu:0-3: move the arrays with device_put\n  ";
+  const std::string where = ": f32[8@x] on [x=4] of cpu:4-7   (made at HERE)";
   CHECK(text([&] { f(there, zeros({2})); }) == "HERE: shard_map: " + lies + "arg0" + where);
   CHECK(text([&] { jit(f)(there, zeros({2})); }) == "HERE: jit: " + lies + "arg0" + where);
   const auto captures =
@@ -309,16 +309,16 @@ TEST_CASE("arrays that lie elsewhere are refused at once as in jit, and meshes o
   const Array second = device_put(zeros({2}), other, P());
   CHECK(text([&] { f(here, second); }) ==
         "HERE: shard_map: the arrays are on different meshes or devices: move one with device_put\n  arg0: f32[8@x] on "
-        "[x=4] on cpu:0 to cpu:3   (made at HERE)\n  arg1: f32[2] on [x=4] on cpu:4 to cpu:7   (made at HERE)");
+        "[x=4] of cpu:0-3   (made at HERE)\n  arg1: f32[2] on [x=4] of cpu:4-7   (made at HERE)");
   CHECK(text([&] { f(device_put(zeros({8}), mixed, P("x")), zeros({2})); }) ==
-        "HERE: shard_map: " + lies + "arg0: f32[8@x] on [x=4] on cpu:1, cpu:0, cpu:2, cpu:7   (made at HERE)");
+        "HERE: shard_map: " + lies + "arg0: f32[8@x] on [x=4] of cpu:1,0,2,7   (made at HERE)");
   CHECK(f(here, zeros({2})).shape() == Shape{8});
   // Two in one program.
   const auto g = shard_map(itself, {.mesh = other, .in = {P("x")}, .out = {P("x")}});
   CHECK(
       said([&](Array v) { return g(f(v, zeros({2}))); }, zeros({8})) ==
-      "HERE: jit: a program runs on one mesh\n  shard_map at HERE: [x=4] on cpu:0 to cpu:3\n  shard_map at HERE: [x=4] on "
-      "cpu:4 to cpu:7");
+      "HERE: jit: a program runs on one mesh\n  shard_map at HERE: [x=4] of cpu:0-3\n  shard_map at HERE: [x=4] of "
+      "cpu:4-7");
   // What the axes are called makes no place another.
   const Mesh renamed({{"y", 4}});
   CHECK(f(device_put(ones({8}), renamed, P("y")), zeros({2})).sharding() == NamedSharding{one, P("x")});
@@ -328,11 +328,11 @@ TEST_CASE("a layout inside a map is of its mesh, and along the axes that are fre
   const Mesh other = Mesh::abstract({{"data", 4}});
   const auto on = [](auto f) {
     return said(shard_map(f, {.mesh = mesh, .in = {P("data")}, .out = {P("data")}, .axis_names = {"data"}}),
-                zeros({8, 6}));
+                zeros({8, 8}));
   };
   CHECK(
       on([](Array x) { return with_sharding(x, mesh, P(none, "data")); }) ==
-      "HERE: with_sharding: P(none, \"data\") of f32[2, 6]{V@data}: dim 1 is split over \"data\", and the function here "
+      "HERE: with_sharding: P(none, \"data\") of f32[2, 8]{V@data}: dim 1 is split over \"data\", and the function here "
       "is of one device along it");
   CHECK(on([&](Array x) { return with_sharding(x, other, P()); }) ==
         "HERE: with_sharding: the mesh [data=4] is not that of the shard_map around it, [data=4, model=2]");

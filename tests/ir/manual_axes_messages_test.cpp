@@ -80,6 +80,9 @@ TEST_CASE("an unreduced value goes only through what is linear in it") {
   CHECK(refusal("%0: f32[4]{U@x} = mul %u, %u") ==
         "operand 0 (f32[4]{U@x}) and another operand are yet to be summed along \"x\": a product of sums is no sum of "
         "products");
+  CHECK(refusal("%0: f32[4]{U@x} = convert %n {to=f32}") ==
+        "operand 0 (i32[4]{U@x}) is yet to be summed along \"x\", and the op is not linear in it: psum it first");
+  CHECK(refusal("%0: f64[4]{U@x} = convert %u {to=f64}") == "parsed");
   CHECK(refusal("%0: f32[4]{U@x} = neg %u") == "parsed");
   CHECK(refusal("%0: f32[4]{U@x} = add %u, %u") == "parsed");
   CHECK(refusal("%0: f32[4]{U@x} = add %u, 0.0:f32") == "parsed");

@@ -220,7 +220,7 @@ std::vector<Named> collectives() {
                                                       ops::Pscatter{.axes = {"x"}, .size = 4, .dim = 1, .tiled = true});
                              return Values{sin_of(own) * index_of(b, {"x"})};
                            })},
-      {"what is made reduced", map({"_,_"},
+      {"what is made reduced", map({"_,_", "_,_"},
                                    [](Builder& b, const Values& v) {
                                      const Value r = cast(b, sin_of(v[1]), Along::reduced);
                                      return Values{psum(sin_of(r) * v[0]), sin_of(psum(r * r))};

@@ -187,9 +187,8 @@ auto& noted() {
 }  // namespace
 
 void note_mesh(const Mesh& mesh, const std::string& who, Loc loc) {
-  if (Recorder* program = Recorder::outermost()) program->keep_to_one(mesh, who, loc);
-  Mesh& known = noted()[ir_mesh(mesh)];
-  if (!known || !mesh.is_abstract()) known = mesh;
+  Recorder* program = Recorder::outermost();
+  noted()[ir_mesh(mesh)] = program ? program->keep_to_one(mesh, who, loc) : mesh;
 }
 
 Mesh noted_mesh(ir::Mesh mesh) {

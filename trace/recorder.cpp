@@ -40,15 +40,18 @@ Recorder* Recorder::outermost() {
   return r;
 }
 
-void Recorder::keep_to_one(const Mesh& mesh, const std::string& who, Loc loc) {
+Mesh Recorder::keep_to_one(const Mesh& mesh, const std::string& who, Loc loc) {
+  Mesh one = mesh;
   for (const NamedMesh& other : meshes_) {
     if (other.mesh == mesh || ir_mesh(other.mesh) != ir_mesh(mesh)) continue;
+    if (mesh.is_abstract()) one = other.mesh;
     if (other.mesh.is_abstract() || mesh.is_abstract()) continue;
     const auto [there, here] = told_apart(other.mesh, mesh);
     throw ShardingError(loc, fmt::format("{}: a program runs on one mesh\n  {} at {}: {}\n  {} at {}: {}", info_->what,
                                          other.who, to_string(other.loc), there, who, to_string(loc), here));
   }
   meshes_.push_back({mesh, who, loc});
+  return one;
 }
 
 Array Recorder::param(ir::Type type, bool is_weak, const ParamName& name, bool precise) {

@@ -47,8 +47,8 @@ class Recorder {
   const TraceInfo& info() const { return *info_; }
   /// The arrays captured so far; they are the parameters after those made by `param`.
   const std::vector<Array>& captured() const { return captured_; }
-  /// Throws ShardingError where this program has a mesh of the same axes and other devices already.
-  void keep_to_one(const Mesh& mesh, const std::string& who, Loc loc);
+  /// The mesh of these axes that this program has devices of, if any. Throws ShardingError where it has others already.
+  Mesh keep_to_one(const Mesh& mesh, const std::string& who, Loc loc);
   /// Seals the function. Results are lifted; no value of this trace may be used after.
   ir::FunctionRef finish(std::span<const Array> results, Loc loc);
 

@@ -68,40 +68,39 @@ TEST_CASE("dumps hold every pass with the user's lines, the kernels and the timi
   CHECK(!fs::exists(folder / "kernel-77-old.s"));
   CHECK(fs::exists(folder / "mine.txt"));  // the user's
   CHECK(fs::exists(folder / "kept"));
-  int kernels = 0, of_gpu = 0;
+  int kernels = 0;
   for (const auto& entry : fs::directory_iterator(folder)) {
     kernels += entry.path().extension() == ".kir";
-    of_gpu += entry.path().extension() == ".cu";
   }
   const auto [programs, text] = programs_read_back(folder);
   CHECK(text.find("dump_test.cpp:") != std::string::npos);
   CHECK(programs >= 8);
   CHECK(kernels >= 1);
-  CHECK(of_gpu >= 1);
   CHECK(fs::exists(folder / "timings.txt"));
   CHECK(fs::exists(folder / "memory.txt"));
   CHECK(fs::exists(folder / "steps.txt"));
 }
 
-TEST_CASE("dumps of a program on a mesh parse again, reasons of collectives and all") {
+TEST_CASE("dumps of a program on a mesh parse again, reasons of collectives and all, and hold the report of them") {
   ensure_devices(4);
   const fs::path root = fs::path(SHEAF_BINARY_DIR) / "dump_test";
   fs::remove_all(root);
+  const Mesh mesh({{"data", 2}, {"model", 2}});
+  const Array x = device_put(ones({8, 4}), mesh, P("data")), w = device_put(ones({4, 6}), mesh, P(none, "model"));
+  const auto f = jit(
+      [mesh](Array a, Array b) {
+        return grad([&](Array v) { return sum(tanh(with_sharding(dot(a, v), mesh, P("model")))); })(b);
+      },
+      {.name = "spread", .args = {"x", "w"}});
   {
     const Dumping on(root);
-    const Mesh mesh({{"data", 2}, {"model", 2}});
-    const Array x = device_put(ones({8, 4}), mesh, P("data")), w = device_put(ones({4, 6}), mesh, P(none, "model"));
-    auto f = jit(
-        [mesh](Array a, Array b) {
-          return grad([&](Array v) { return sum(tanh(with_sharding(dot(a, v), mesh, P("model")))); })(b);
-        },
-        {.name = "spread", .args = {"x", "w"}});
     CHECK(f(x, w).shape() == Shape{4, 6});
   }
   const auto [programs, text] = programs_read_back(root / "spread");
   CHECK(programs >= 8);
-  CHECK(text.find(", \"partition: dot reduces a dim split on data") != std::string::npos);
+  CHECK(text.find("\"partition: ") != std::string::npos);
   CHECK(text.find("wanted as [") != std::string::npos);
+  CHECK(read(root / "spread" / "collectives.txt") == f.trace(x, w).lower().collectives().text);
 }
 
 TEST_CASE("steps.txt has a line for each kind of step that the host runs") {
@@ -122,24 +121,4 @@ TEST_CASE("steps.txt has a line for each kind of step that the host runs") {
   for (const char* step : {"check \"positive\"  dump_test.cpp:", "callback ", "cholesky, 1 of 2 x 2  dump_test.cpp:",
                            "scan, 2 steps  ", "while  ", "do\n", "branch 0 of 2  ", "branch 1 of 2  "})
     CHECK_MESSAGE(text.find(step) != std::string::npos, step, " in\n", text);
-}
-
-TEST_CASE("a program on a mesh is dumped with its report of collectives, and every pass of it parses again") {
-  ensure_devices(4);
-  const fs::path root = fs::path(SHEAF_BINARY_DIR) / "dump_test";
-  const Mesh mesh({{"x", 4}});
-  const Array x = device_put(ones({8, 3}), mesh, P("x"));
-  const auto f = jit([](Array v) { return sum(v, {.axes = {0}}); }, {.name = "spread"});
-  {
-    const Dumping on(root);
-    f(x).wait();
-  }
-  CHECK(read(root / "spread" / "collectives.txt") == f.trace(x).lower().collectives().text);
-  for (const auto& entry : fs::directory_iterator(root / "spread")) {
-    if (entry.path().extension() != ".sheaf") continue;
-    const std::string text = read(entry.path());
-    const auto module = ir::parse(text);
-    REQUIRE_MESSAGE(module.ok(), entry.path().string(), ": ", module.status().ToString());
-    CHECK(ir::print(*module, {.locs = true, .names = true}) == text);
-  }
 }

@@ -37,8 +37,8 @@ constexpr const char* kUsage = R"(sheaf: reads, transforms and runs IR text
 
   sheaf opt --pass=NAME[,NAME...] [--locs] FILE      print the first function of FILE after the passes
   sheaf run [--interpret] [--seed=N] [--input=X.npy ...] FILE
-                                                     run the first function of FILE and print its results; parameters
-                                                     without an --input get random numbers
+                                                     run the first function of FILE, on one device, and print its
+                                                     results; parameters without an --input get random numbers
   sheaf passes                                       list the passes
   sheaf ops                                          print what every op has, as docs/ops.md
   sheaf calibrate [--devices=N] [FILE]               measure collectives between N virtual devices (4) and write a
@@ -193,6 +193,9 @@ ir::Literals interpret(const ir::FunctionRef& f, const ir::Literals& inputs) {
 
 int run(const Options& o) {
   const ir::FunctionRef f = read_function(o.file);
+  if (const ir::Mesh mesh = f->mesh())
+    throw Error(fmt::format("@{} is for the devices of [{}]; run takes programs of one device", f->name(),
+                            to_string(mesh)));
   const ir::Literals inputs = inputs_of(*f, o);
   show(o.interpret ? interpret(f, inputs) : run_compiled(f, inputs));
   return 0;

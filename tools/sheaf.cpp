@@ -194,8 +194,8 @@ ir::Literals interpret(const ir::FunctionRef& f, const ir::Literals& inputs) {
 int run(const Options& o) {
   const ir::FunctionRef f = read_function(o.file);
   if (const ir::Mesh mesh = f->mesh())
-    throw Error(fmt::format("@{} is for the devices of [{}]; run takes programs of one device", f->name(),
-                            to_string(mesh)));
+    throw Error(
+        fmt::format("@{} is for the devices of [{}]; run takes programs of one device", f->name(), to_string(mesh)));
   const ir::Literals inputs = inputs_of(*f, o);
   show(o.interpret ? interpret(f, inputs) : run_compiled(f, inputs));
   return 0;

@@ -20,7 +20,8 @@ namespace sheaf::aot::detail {
 struct Lowering {
   Ptr<Program> program;
   Planned planned;
-  std::vector<const Placement*> in;  // of the inputs; null: on the first device, because nobody put any of them anywhere
+  // Of the inputs; null: on the first device, because nobody put any of them anywhere.
+  std::vector<const Placement*> in;
 };
 struct Code {
   Ptr<Lowering> lowering;

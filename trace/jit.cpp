@@ -162,14 +162,12 @@ class detail::JitFunction {
       e->captured.push_back(&c);
       e->is_reusable &= c.node()->kind != ArrayNode::Kind::traced;
     }
-    e->program = std::make_shared<const Runnable>(
-        e->traced.function,
-        RunnableOptions{
-            .what = what_,
-            .arguments = types.size(),
-            .donated = e->donated,
-            .weak = e->result_weak,
-            .wishes = wishes(call, e->traced)});
+    e->program =
+        std::make_shared<const Runnable>(e->traced.function, RunnableOptions{.what = what_,
+                                                                             .arguments = types.size(),
+                                                                             .donated = e->donated,
+                                                                             .weak = e->result_weak,
+                                                                             .wishes = wishes(call, e->traced)});
     return e;
   }
 

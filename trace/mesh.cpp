@@ -178,7 +178,6 @@ bool are_same_place(const Mesh& a, const Mesh& b) {
 
 namespace {
 
-
 auto& noted() {
   thread_local absl::flat_hash_map<ir::Mesh, Mesh> meshes;
   return meshes;

@@ -51,7 +51,8 @@ void find_mesh(const ir::Function& f, NamedMesh& found, const std::string& what)
   }
 }
 
-// Whether a program for the one mesh can run on the other: what is written for an abstract mesh runs on any of its axes.
+// Whether a program for the one mesh can run on the other: what is written for an abstract mesh runs on any of its
+// axes.
 bool is_for(const Mesh& program, const Mesh& mesh) {
   return program == mesh || (program.is_abstract() && program.axes() == mesh.axes());
 }
@@ -260,9 +261,10 @@ void Runnable::check_can_be_part(const TraceInfo& of, Loc loc) const {
                                      "them to the jit around it",
                                      options_.what, trace_text(of)));
   if (options_.wishes.has_specs() && !own_mesh_)
-    throw ShardingError(loc, fmt::format("{}: in_shardings and out_shardings are of a mesh: give .mesh, as this call is "
-                                         "part of the program of {}",
-                                         options_.what, trace_text(of)));
+    throw ShardingError(loc,
+                        fmt::format("{}: in_shardings and out_shardings are of a mesh: give .mesh, as this call is "
+                                    "part of the program of {}",
+                                    options_.what, trace_text(of)));
 }
 
 Planned Runnable::planned_within(const MeshProgram& program, Loc loc) const {
@@ -340,7 +342,8 @@ Runnable::PlannedForm Runnable::plan(std::span<const Array* const> inputs, Loc l
   std::vector<const Placement*> in(inputs.size());
   if (is_placed) in = placements(mesh, inputs, loc);
   if (mesh.rank() > 0) return {planned_within(mesh_program(mesh, in, loc), loc), std::move(in)};
-  return {plan_program({.mesh = mesh, .function = function_, .target = target_of(mesh)}, options_.donated), std::move(in)};
+  return {plan_program({.mesh = mesh, .function = function_, .target = target_of(mesh)}, options_.donated),
+          std::move(in)};
 }
 
 }  // namespace sheaf

@@ -164,8 +164,8 @@ Specs zero_specs(std::span<const Array* const> leaves, std::span<const std::stri
                  const std::string& axis, const Specs& base, Loc loc) {
   std::vector<PartitionSpec> by_leaf = leaf_specs("zero_specs", base, paths, "the tree", loc);
   if (!mesh || ir_mesh(mesh).find(axis) < 0)
-    throw ShardingError(loc, fmt::format("zero_specs: {} has no axis \"{}\"",
-                                         mesh ? "the mesh " + to_string(mesh) : "no mesh", axis));
+    throw ShardingError(
+        loc, fmt::format("zero_specs: {} has no axis \"{}\"", mesh ? "the mesh " + to_string(mesh) : "no mesh", axis));
   const std::int64_t ways = mesh.size(axis, loc);
   Specs all;
   all.is_by_path = true;

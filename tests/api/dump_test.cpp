@@ -69,9 +69,7 @@ TEST_CASE("dumps hold every pass with the user's lines, the kernels and the timi
   CHECK(fs::exists(folder / "mine.txt"));  // the user's
   CHECK(fs::exists(folder / "kept"));
   int kernels = 0;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    kernels += entry.path().extension() == ".kir";
-  }
+  for (const auto& entry : fs::directory_iterator(folder)) { kernels += entry.path().extension() == ".kir"; }
   const auto [programs, text] = programs_read_back(folder);
   CHECK(text.find("dump_test.cpp:") != std::string::npos);
   CHECK(programs >= 8);

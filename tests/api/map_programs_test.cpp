@@ -45,8 +45,7 @@ TEST_CASE("program 3: a square on as many devices as there are numbers") {
   CHECK(close(everywhere(f, numbers({4, 3}))[0], square(numbers({4, 3}))));
   check_one_each(f(numbers({4, 3})));
   const auto columns = pmap([](Array x, Array w) { return x * w; }, {.in = {1, none}, .out = {1}});
-  CHECK(
-      close(everywhere(columns, numbers({3, 4}), numbers({3}))[0], numbers({3, 4}) * expand_dims(numbers({3}), {1})));
+  CHECK(close(everywhere(columns, numbers({3, 4}), numbers({3}))[0], numbers({3, 4}) * expand_dims(numbers({3}), {1})));
 }
 
 TEST_CASE("program 4: each device draws parameters of its own, of a shape that is static") {
@@ -73,7 +72,7 @@ TEST_CASE("program 5: a reduction of the user's own beside those there are") {
       {.axis_name = "i", .out = {none}});
   const Array x = numbers({4, 3});
   CHECK(close(everywhere(f, x)[0], stack({sum(x, {.axes = {0}}), mean(x, {.axes = {0}}), max(x, {.axes = {0}}),
-                                            max(abs(x), {.axes = {0}})})));
+                                          max(abs(x), {.axes = {0}})})));
 }
 
 TEST_CASE("program 6: a batched product of matrices with named axes is the product of all") {

@@ -262,8 +262,9 @@ TEST_CASE("shardings of any rank over odd meshes are drawn, as text and as pictu
   const Mesh mesh = Mesh::abstract({{"a", 3}, {"b", 5}});
   CHECK(visualize_sharding({3, 5}, {mesh, P("a")}) ==
         "+-------+\n|  0-4  |\n+-------+\n|  5-9  |\n+-------+\n| 10-14 |\n+-------+\n");
-  CHECK(visualize_sharding({5, 1, 6, 2, 1}, {mesh, P(none, none, "a")}).find("[:, :, 4:6, :, :]\n+-------+\n| 10-14 |") !=
-        std::string::npos);
+  CHECK(
+      visualize_sharding({5, 1, 6, 2, 1}, {mesh, P(none, none, "a")}).find("[:, :, 4:6, :, :]\n+-------+\n| 10-14 |") !=
+      std::string::npos);
   CHECK(visualize_sharding({0, 3}, {mesh, P(none, "a")}) ==
         "+-------+-------+-------+\n|  0-4  |  5-9  | 10-14 |\n+-------+-------+-------+\n");
   const Mesh long_lists = Mesh::abstract({{"a", 16}, {"b", 2}});

@@ -134,9 +134,10 @@ TEST_CASE("meshes of the same axes are told apart by their devices") {
         "  with_sharding at HERE: [x=4] of cpu:0-3\n"
         "  with_sharding at HERE: [x=4] of cpu:7,6,5,4");
   const auto compiled = jit([](Array x) { return x; }, {.name = "c"}).trace(a).lower().compile();
-  CHECK(message_here<ShardingError>([&] { compiled(b); }) ==
-        "HERE: compiled jit c: argument 0: f32[8@x] on [x=4] of cpu:0-3 was compiled, f32[8@x] on [x=4] of cpu:7,6,5,4 is "
-        "given: move it with device_put");
+  CHECK(
+      message_here<ShardingError>([&] { compiled(b); }) ==
+      "HERE: compiled jit c: argument 0: f32[8@x] on [x=4] of cpu:0-3 was compiled, f32[8@x] on [x=4] of cpu:7,6,5,4 is "
+      "given: move it with device_put");
 }
 
 TEST_CASE("an array without a value is not run on, wherever it was put") {
@@ -155,11 +156,13 @@ TEST_CASE("the loader says which of its arrays a batch cannot be split of") {
   const auto text = [&](const LoaderOptions& options) {
     return message_here<ShardingError>([&] { Loader({x, y}, options); });
   };
-  CHECK(text({.batch = 6, .sharding = {eight(), P("data")}}) ==
-        "HERE: Loader: array 0: P(\"data\") of f32[6, 6]: dim 0 of size 6 does not divide over axis \"data\" of size 4");
-  CHECK(text({.batch = 8, .drop_last = false, .sharding = {eight(), P({"data", "model"})}}) ==
-        "HERE: Loader: array 0 of the last batch: P({\"data\", \"model\"}) of f32[4, 6]: dim 0 of size 4 does not divide "
-        "over axes \"data\" of size 4 and \"model\" of size 2");
+  CHECK(
+      text({.batch = 6, .sharding = {eight(), P("data")}}) ==
+      "HERE: Loader: array 0: P(\"data\") of f32[6, 6]: dim 0 of size 6 does not divide over axis \"data\" of size 4");
+  CHECK(
+      text({.batch = 8, .drop_last = false, .sharding = {eight(), P({"data", "model"})}}) ==
+      "HERE: Loader: array 0 of the last batch: P({\"data\", \"model\"}) of f32[4, 6]: dim 0 of size 4 does not divide "
+      "over axes \"data\" of size 4 and \"model\" of size 2");
   CHECK(text({.batch = 8, .sharding = {eight(), P("data", "model")}}) ==
         "HERE: Loader: array 1: P(\"data\", \"model\") of i32[8]: the spec has 2 dims, the array 1");
   CHECK(text({.batch = 8, .sharding = {Mesh::abstract({{"x", 2}}), P("x")}}) ==
@@ -195,9 +198,10 @@ TEST_CASE("what jit is told of layouts has to fit its arguments and results") {
       message_here<ShardingError>([&] { g(zeros({8, 2})); }) ==
       "HERE: jit g: out_shardings of the result: P(none, \"data\") of f32[8, 2]: dim 1 of size 2 does not divide over "
       "axis \"data\" of size 4");
-  CHECK(message_here<ShardingError>([&] { grad([&](Array v) { return sum(g(v)); })(zeros({8, 2})); }) ==
-        "HERE: jit g: out_shardings of the result: P(none, \"data\") of f32[8, 2]: dim 1 of size 2 does not divide over "
-        "axis \"data\" of size 4");
+  CHECK(
+      message_here<ShardingError>([&] { grad([&](Array v) { return sum(g(v)); })(zeros({8, 2})); }) ==
+      "HERE: jit g: out_shardings of the result: P(none, \"data\") of f32[8, 2]: dim 1 of size 2 does not divide over "
+      "axis \"data\" of size 4");
   const auto outer = jit([&](Array v) { return f(v); }, {.name = "outer"});
   CHECK(message_here<ShardingError>([&] { outer(x); }) ==
         "HERE: jit f: in_shardings and out_shardings are of a mesh: give .mesh, as this call is part of the program of "
@@ -288,7 +292,8 @@ TEST_CASE("traced values have no layout yet") {
   const NamedSharding rows{eight(), P("data")};
   const auto h = jit([&](Array) { return make_array_from_callback({8}, rows, [](const auto&) { return zeros({2}); }); },
                      {.name = "h"});
-  CHECK(message_here<TracedBoolError>([&] { h(zeros({2})); }) ==
-        "HERE: a traced value has no elements to read: f32[2] made at HERE while tracing jit h, HERE. It has a value only "
-        "when the compiled function runs: return it, and read it outside");
+  CHECK(
+      message_here<TracedBoolError>([&] { h(zeros({2})); }) ==
+      "HERE: a traced value has no elements to read: f32[2] made at HERE while tracing jit h, HERE. It has a value only "
+      "when the compiled function runs: return it, and read it outside");
 }

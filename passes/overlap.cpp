@@ -38,7 +38,7 @@ double seconds_of(const Eqn& e, const std::optional<Collective>& meets, const Me
   return seconds_of(work_of(e), e.out().dtype(), profile);
 }
 
-/// What has effects keeps its order.
+/// What has effects keeps its order, and nobody begins to communicate before it: a device that fails in it fails before.
 std::vector<Node> nodes_of(const Function& f, const MeshAtoms& atoms, const Profile& profile) {
   std::vector<Node> nodes(f.eqns().size());
   ValueTable<int> maker(f, -1);
@@ -50,7 +50,7 @@ std::vector<Node> nodes_of(const Function& f, const MeshAtoms& atoms, const Prof
     node.seconds = seconds_of(e, node.meets, atoms, profile);
     for (const Value v : e.operands)
       if (maker[v] >= 0) node.needs.push_back(maker[v]);
-    if (e.effects != Effects::none && last_effect >= 0) node.needs.push_back(last_effect);
+    if ((e.effects != Effects::none || node.meets) && last_effect >= 0) node.needs.push_back(last_effect);
     if (e.effects != Effects::none) last_effect = k;
     std::ranges::sort(node.needs);
     node.needs.erase(std::unique(node.needs.begin(), node.needs.end()), node.needs.end());

@@ -77,14 +77,32 @@ TEST_CASE("what is next reads it, or is nothing: then it is waited for at once")
 })") == "Ck");
 }
 
-TEST_CASE("over one set of axes one collective is under way, over several sets several") {
+TEST_CASE("one collective of a kind is under way over one set of axes, of several kinds or over several sets several") {
   CHECK(order_of(R"((%a: f32[8, 8], %b: f32[8, 8]) -> f32[8, 8], f32[8, 8], f32[8, 8], f32[16, 8] on @m {
   %0: f32[8, 8] = all_reduce %a {axes=[x]}
   %1: f32[8, 8] = all_reduce %b {axes=[y]}
   %2: f32[8, 8] = dot %b, %b {lhs=[1], rhs=[0]}
   %3: f32[16, 8] = all_gather %b {axes=[x], size=2, dim=0, tiled=true}
   return %0, %1, %2, %3
-})") == "BBkACA");
+})") == "BBBkAAA");
+  CHECK(order_of(R"((%a: f32[8, 8], %b: f32[8, 8]) -> f32[8, 8], f32[8, 8], f32[8, 8] on @m {
+  %0: f32[8, 8] = all_reduce %a {axes=[x]}
+  %1: f32[8, 8] = all_reduce %b {axes=[x]}
+  %2: f32[8, 8] = dot %b, %b {lhs=[1], rhs=[0]}
+  return %0, %1, %2
+})") == "CBkA");
+}
+
+TEST_CASE("of what is passed on along one axis four are under way") {
+  std::string body;
+  const char* const pairs[] = {"[0], targets=[0]", "[0], targets=[1]", "[1], targets=[0]", "[1], targets=[1]",
+                               "[0, 1], targets=[1, 0]"};
+  for (int k = 0; k < 5; ++k)
+    body += fmt::format("  %{}: f32[8] = ppermute %a {{axes=[x], sources={}}}\n", k, pairs[k]);
+  CHECK(order_of("(%a: f32[8], %b: f32[8, 8]) -> f32[8], f32[8], f32[8], f32[8], f32[8], f32[8, 8] on @m {\n" + body +
+                 R"(  %5: f32[8, 8] = dot %b, %b {lhs=[1], rhs=[0]}
+  return %0, %1, %2, %3, %4, %5
+})") == "BBBBABkAAAA");
 }
 
 TEST_CASE("what is begun in a step of a loop is done at the step's end") {

@@ -453,8 +453,9 @@ class Parser {
     const std::int64_t line = integer();
     if (line < 0 || line > std::numeric_limits<int>::max()) fail("expected a line number", pos_ - 1);
     const char* how = "";
-    while (accept(",")) how = extend_how(how, peek_kind(Token::Kind::string) ? tokens_[pos_++].text.c_str()
-                                                                              : word("a transform").c_str());
+    while (accept(","))
+      how =
+          extend_how(how, peek_kind(Token::Kind::string) ? tokens_[pos_++].text.c_str() : word("a transform").c_str());
     eat(")");
     b.set_loc({intern_file(file), static_cast<int>(line)}, how);
   }

@@ -299,8 +299,9 @@ class Search {
     for (std::size_t k = 0; k < q_.have.size() && c.cost <= best_.cost; ++k)
       c.cost += operand_cost(static_cast<int>(k), c);
     for (std::size_t j = 0; j < q_.want.size() && c.cost <= best_.cost; ++j)
-      if (!q_.is_gradient[j]) c.cost += prices_.reshard(q_.eqn.out(static_cast<int>(j)).type(), result_layout(f_, c, static_cast<int>(j)),
-                                q_.want[j]);
+      if (!q_.is_gradient[j])
+        c.cost += prices_.reshard(q_.eqn.out(static_cast<int>(j)).type(), result_layout(f_, c, static_cast<int>(j)),
+                                  q_.want[j]);
     if (c.cost <= best_.cost) c.cost += exchange_cost(c);
     if (c.cost > best_.cost || c.cost == kNever) return;
     if (c.cost == best_.cost && shards <= best_shards_) return;

@@ -214,9 +214,7 @@ class Simplifier {
 
 }  // namespace
 
-FunctionRef simplify_collectives(const FunctionRef& local) {
-  return Simplifier(MeshAtoms(local->mesh())).run(local);
-}
+FunctionRef simplify_collectives(const FunctionRef& local) { return Simplifier(MeshAtoms(local->mesh())).run(local); }
 
 FunctionRef improve_collectives(const FunctionRef& local) {
   if (!local->mesh()) return local;

@@ -1,6 +1,6 @@
-// Groups of collectives that no path joins, kept acyclic by looking at the program with each group as one node. They are
-// sought among a bounded number at a time, in the order of the program, so that the work is linear in it: what comes
-// later is waited for by nothing that comes before.
+// Groups of collectives that no path joins, kept acyclic by looking at the program with each group as one node. They
+// are sought among a bounded number at a time, in the order of the program, so that the work is linear in it: what
+// comes later is waited for by nothing that comes before.
 #include <absl/container/flat_hash_map.h>
 #include <fmt/format.h>
 
@@ -113,8 +113,7 @@ class Window {
       spread();
       return;
     }
-    groups_.push_back(
-        {.key = m.key, .members = Bits().set(i), .before = waits_for, .eqns = {m.eqn}, .bytes = m.bytes});
+    groups_.push_back({.key = m.key, .members = Bits().set(i), .before = waits_for, .eqns = {m.eqn}, .bytes = m.bytes});
   }
 
   /// Whether something in the set waits for the group, by way of other groups.

@@ -17,7 +17,8 @@ ir::Values emit_typed(ir::Builder& b, const ir::Eqn& e, ir::Values operands, std
 /// v as a with_sharding of the mesh's axes says.
 ir::Value constrained(ir::Builder& b, ir::Value v, ir::Mesh mesh, const ir::Spec& spec, ir::Type type);
 
-/// f with a constraint on each result that must lie somewhere; those that are none, or beyond the list, lie as it comes.
+/// f with a constraint on each result that must lie somewhere; those that are none, or beyond the list, lie as it
+/// comes.
 ir::FunctionRef with_wanted(const ir::FunctionRef& f, const std::vector<std::optional<ir::Spec>>& wanted);
 
 /// x -> a -> b, each read by the next constraint alone: equations after b that read x read b, the last word on it.

@@ -1,6 +1,6 @@
-// Where sums over devices are made at least cost. A sum may wait while what reads it is linear in it; every way on which
-// it comes to somebody who needs it whole has to pass a place where it is made. That is a minimum cut (L. R. Ford and
-// D. R. Fulkerson, Maximal Flow Through a Network, 1956).
+// Where sums over devices are made at least cost. A sum may wait while what reads it is linear in it; every way on
+// which it comes to somebody who needs it whole has to pass a place where it is made. That is a minimum cut (L. R. Ford
+// and D. R. Fulkerson, Maximal Flow Through a Network, 1956).
 #pragma once
 
 #include <cstdint>

@@ -148,11 +148,10 @@ class Pieces {
       reason = fmt::format("{}{} reduces a dim split on {}", kReason, v.eqn() ? v.eqn()->op->name : "a parameter",
                            fmt::join(mesh_.names(summed), ", "));
     else if (user)
-      reason = fmt::format("{}operand {} of {} wanted as {}, is {}{}", kReason, k, user->op->name,
-                           to_string(to, mesh_), to_string(from, mesh_), indivisible(*user, k, from, to));
+      reason = fmt::format("{}operand {} of {} wanted as {}, is {}{}", kReason, k, user->op->name, to_string(to, mesh_),
+                           to_string(from, mesh_), indivisible(*user, k, from, to));
     else
-      reason =
-          fmt::format("{}result {} wanted as {}, is {}", kReason, k, to_string(to, mesh_), to_string(from, mesh_));
+      reason = fmt::format("{}result {} wanted as {}, is {}", kReason, k, to_string(to, mesh_), to_string(from, mesh_));
     if (e && decisions_.of(*e).choice.is_greedy) reason += fmt::format(", {}", kNotSearched);
     b_.set_loc(e ? e->loc : Loc{}, extend_how(user ? user->how : "", reason.c_str()));
   }

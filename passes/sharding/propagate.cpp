@@ -16,6 +16,7 @@
 #include "ir/ops/attrs.h"
 #include "passes/sharding/constraints.h"
 #include "passes/sharding/flow.h"
+#include "passes/sharding/weights.h"
 
 namespace sheaf::passes {
 
@@ -32,7 +33,11 @@ bool is_dynamic_slice(Op op) { return op == &ops::dynamic_slice || op == &ops::d
 class Schedule {
  public:
   Schedule(Flow& flow, const MeshAtoms& atoms, const PropagateOptions& options)
-      : flow_(flow), atoms_(atoms), options_(options), is_waiting_(flow.rules.size()) {}
+      : flow_(flow),
+        atoms_(atoms),
+        options_(options),
+        weights_(*flow.scope->function),
+        is_waiting_(flow.rules.size()) {}
 
   std::int64_t run() {
     std::set<int> priorities{0};
@@ -131,8 +136,10 @@ class Schedule {
     if (std::none_of(rule.tensors.begin(), rule.tensors.end(), [&](const Tensor& t) { return is_split(t); })) return;
     std::deque<Placement> views;
     std::vector<Projected> tensors;
-    for (std::size_t i = 0; i < rule.tensors.size(); ++i)
+    for (std::size_t i = 0; i < rule.tensors.size(); ++i) {
       tensors.push_back(project(seen(rule.tensors[i], views), rule.dims(i), rule.factors.factors, atoms_));
+      if (is_of_weight(rule.tensors[i])) tensors.back().elements = 0;
+    }
     const std::vector<int> sources = spread({.factors = rule.factors.factors,
                                              .directions = directions_,
                                              .tensors = tensors,
@@ -154,42 +161,60 @@ class Schedule {
   void lend() {
     for (std::size_t r = 0; r < flow_.rules.size(); ++r) {
       const Rule& rule = flow_.rules[r];
+      if (rule.operands() == 0) continue;
       for (std::size_t j = rule.operands(); j < rule.tensors.size(); ++j)
-        if (!is_split(rule.tensors[j]) && lend(static_cast<int>(r), rule.tensors[j].site, rule.dims(j))) drain();
+        if (!is_split(rule.tensors[j]) && lend(static_cast<int>(r), largest_operand(rule), j)) drain();
     }
   }
-  bool lend(int r, int to, const TensorFactors& dims) {
+  int largest_operand(const Rule& rule) const {
+    const auto elements = [&](int k) { return flow_.sites[rule.tensors[k].site].value.type().num_elements(); };
+    int largest = 0;
+    for (int k = 1; k < rule.operands(); ++k)
+      if (elements(k) > elements(largest)) largest = k;
+    return largest;
+  }
+  // Atoms of operand k that have to leave their dim, to the first dim of the result that both have.
+  bool lend(int r, int k, std::size_t j) {
     const Rule& rule = flow_.rules[r];
-    for (int k = 0; k < rule.operands(); ++k) {
-      if (rule.tensors[k].manual) continue;
-      const Placement& from = flow_.sites[rule.tensors[k].site].placement;
-      for (std::size_t d = 0; d < from.dims.size(); ++d) {
-        if (from.dims[d].atoms.empty() || rule.dims(k)[d].size() != 1) continue;
-        const FactorClass cls = rule.factors.factors[rule.dims(k)[d][0]].cls;
-        if (cls != FactorClass::M && cls != FactorClass::N) continue;
-        if (borrow(r, rule.tensors[k].site, from.dims[d].atoms, rule.dims(k), to, dims)) return true;
-      }
-    }
-    return false;
-  }
-  // The first dim of the result that an operand has too.
-  bool borrow(int r, int from, const Atoms& atoms, const TensorFactors& of, int to, const TensorFactors& dims) {
-    Site& site = flow_.sites[to];
+    if (rule.tensors[k].manual) return false;
+    const int from = rule.tensors[k].site;
+    Site& site = flow_.sites[rule.tensors[j].site];
     const std::vector<PlacedDim>& have = flow_.sites[from].placement.dims;
-    for (const int a : atoms)
-      if (std::count(site.placement.taken.begin(), site.placement.taken.end(), a) > 0) return false;
-    for (std::size_t d = 0; d < dims.size(); ++d) {
-      const auto same = std::find(of.begin(), of.end(), dims[d]);
-      if (dims[d].size() != 1 || same == of.end() || !have[same - of.begin()].atoms.empty()) continue;
-      const Factor& factor = flow_.rules[r].factors.factors[dims[d][0]];
-      if (factor.cls != FactorClass::P || factor.size % atoms_.size(atoms) != 0) continue;
-      if (!site.placement.dims[d].open) continue;
-      site.placement.dims[d].atoms = atoms;
-      site.reasons[d] = {r, from};
+    for (std::size_t d = 0; d < have.size(); ++d) {
+      const Atoms& atoms = have[d].atoms;
+      if (atoms.empty() || rule.dims(k)[d].size() != 1) continue;
+      const FactorClass cls = rule.factors.factors[rule.dims(k)[d][0]].cls;
+      if (cls != FactorClass::M && cls != FactorClass::N) continue;
+      const int to = room_for(rule, k, j, atoms);
+      if (to < 0) continue;
+      site.placement.dims[to].atoms = atoms;
+      site.reasons[to] = {r, from};
       for (const int other : site.rules) push(other);
       return true;
     }
     return false;
+  }
+  // Of result j, a dim that operand k has too, which is free in both; -1: none.
+  int room_for(const Rule& rule, int k, std::size_t j, const Atoms& atoms) const {
+    const Placement& from = flow_.sites[rule.tensors[k].site].placement;
+    const Placement& to = flow_.sites[rule.tensors[j].site].placement;
+    for (const int a : atoms)
+      if (std::count(to.taken.begin(), to.taken.end(), a) > 0) return -1;
+    const TensorFactors &in = rule.dims(k), &out = rule.dims(j);
+    for (std::size_t d = 0; d < out.size(); ++d) {
+      const auto same = std::find(in.begin(), in.end(), out[d]);
+      if (out[d].size() != 1 || same == in.end() || !from.dims[same - in.begin()].atoms.empty()) continue;
+      const Factor& factor = rule.factors.factors[out[d][0]];
+      const bool divides = factor.cls == FactorClass::P && factor.size % atoms_.size(atoms) == 0;
+      if (divides && to.dims[d].open) return static_cast<int>(d);
+    }
+    return -1;
+  }
+
+  // A weight is gathered where it meets others, and its gradient scattered: those go first.
+  bool is_of_weight(const Tensor& t) const {
+    const Value v = flow_.sites[t.site].value;
+    return weights_.is_weight(v) || weights_.is_gradient(v);
   }
 
   // A value of a shard_map's body as it is outside.
@@ -239,6 +264,7 @@ class Schedule {
   Flow& flow_;
   const MeshAtoms& atoms_;
   const PropagateOptions& options_;
+  const Weights weights_;
   int level_ = 0;
   // What a dot gives reaches all that is computed from it elementwise before the next dot says otherwise.
   std::queue<int> cheap_, others_;

@@ -68,8 +68,7 @@ Atoms idle(const Sharding& s, const Atoms& axes, const ir::MeshAtoms& mesh) {
 
 class Emitter {
  public:
-  Emitter(ir::Builder& b, const ir::MeshAtoms& mesh)
-      : b_(b), mesh_(mesh), is_backward_(is_of_derivative(b.how())) {}
+  Emitter(ir::Builder& b, const ir::MeshAtoms& mesh) : b_(b), mesh_(mesh), is_backward_(is_of_derivative(b.how())) {}
 
   Value move(Value x, const Sharding& before, const ReshardMove& m) {
     const ir::Axes axes = mesh_.names(m.axes);

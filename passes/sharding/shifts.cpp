@@ -87,13 +87,16 @@ Value merged(Value v) {
   return both ? emitted(v.builder(), *both) : v;
 }
 
+// Each operand of a join that is moved becomes an array of the result's size, so a long one stays as it is.
+constexpr int kMostJoined = 4;
+
 // Each operand moved to its place in an array of the result's size; of a slice what it was cut from, whose other
 // elements the neighbours' places cover.
 Value join_of_moves(Value v) {
   const Eqn& e = *v.eqn();
   const auto d = static_cast<std::size_t>(e.attrs<ops::Concatenate>().dim[0]);
   const auto is_cut = [&](Value x) { return x.eqn() && x.eqn()->op == &ops::slice && move_of(x); };
-  if (std::none_of(e.operands.begin(), e.operands.end(), is_cut)) return v;
+  if (e.num_in() > kMostJoined || std::none_of(e.operands.begin(), e.operands.end(), is_cut)) return v;
   Builder& b = v.builder();
   const auto along = static_cast<std::int64_t>(d);
   const Value place =

@@ -70,8 +70,8 @@ TEST_CASE("a file name of any characters can be read back") {
 
 TEST_CASE("layouts that the mesh of a function does not have are refused") {
   const auto error = [](const std::string& type) {
-    const auto module = parse("mesh @m = [a=4, b=2]\nfunc @f(%x: " + type + ") -> " + type +
-                              " on @m {\n  return %x\n}\n");
+    const auto module =
+        parse("mesh @m = [a=4, b=2]\nfunc @f(%x: " + type + ") -> " + type + " on @m {\n  return %x\n}\n");
     const std::string text(module.status().message());
     return text.substr(0, text.find('\n'));
   };

@@ -42,6 +42,20 @@ func @roll(%x: f32[8@a]) -> f32[8] on @m {
 )") == "ppermute a 4, ppermute a 4, ppermute a 4, ppermute a 4");
 }
 
+TEST_CASE("of a long row of slices none becomes an array of the size of all") {
+  std::string slices, names;
+  for (int i = 0; i < 8; ++i) {
+    slices +=
+        fmt::format("  %{0}: f32[2] = slice %x {{start=[{1}], limit=[{2}], stride=[1]}}\n", i, 14 - 2 * i, 16 - 2 * i);
+    names += fmt::format("{}%{}", i ? ", " : "", i);
+  }
+  const FunctionRef f = parse_function(fmt::format(
+      "mesh @m = [a=4]\nfunc @f(%x: f32[16@a]) -> f32[16] on @m {{\n{}  %y: f32[16] = concatenate {} {{dim=[0]}}\n"
+      "  return %y\n}}\n",
+      slices, names));
+  CHECK(passes::shifts(f)->eqns().size() == f->eqns().size());
+}
+
 TEST_CASE("a stencil takes one row from each side") {
   CHECK(collectives_of(R"(
 func @stencil(%x: f32[8@a]) -> f32[8] on @m {

@@ -330,6 +330,8 @@ TEST_CASE("a spec says priorities, none of them 0 aloud") {
   const Spec spec{{.axes = {"a", "b"}, .open = true, .priority = 1}, {.priority = 2}, {.axes = {"c"}}};
   CHECK(to_text(spec) == "a+b?:p1,_:p2,c");
   CHECK(*parse_spec("a+b?:p1,_:p2,c") == spec);
+  CHECK(to_text({{.open = true, .of_weight = true}, {.axes = {"a"}, .of_weight = true}}) == "*?,a*");
+  CHECK(*parse_spec("*?,a*") == Spec{{.open = true, .of_weight = true}, {.axes = {"a"}, .of_weight = true}});
   CHECK(parse_spec("a:p256").status().message() == "\"p256\" is not a priority from 0 to 255");
   CHECK(parse_spec("a:px").status().message() == "\"px\" is not a priority from 0 to 255");
 }

@@ -199,7 +199,9 @@ TEST_CASE("small sums that do not wait for each other travel together") {
 }
 
 TEST_CASE("gathers but the first, scattered sums, exchanges and permutations travel together too") {
-  CHECK(combined(R"((%a: f32[4, 2], %b: f32[2, 3], %c: f32[5], %d: f32[3]) -> f32[8, 2], f32[2, 6], f32[2, 5], f32[3, 2] on @m {
+  CHECK(
+      combined(
+          R"((%a: f32[4, 2], %b: f32[2, 3], %c: f32[5], %d: f32[3]) -> f32[8, 2], f32[2, 6], f32[2, 5], f32[3, 2] on @m {
   %0: f32[8, 2] = all_gather %a {axes=[x], size=2, dim=0, tiled=true}
   %1: f32[2, 6] = all_gather %b {axes=[x], size=2, dim=1, tiled=true}
   %2: f32[2, 5] = all_gather %c {axes=[x], size=2}

@@ -12,10 +12,12 @@ std::vector<bool> cut(const std::vector<UnmadeSum>& sums) { return sheaf::passes
 }  // namespace
 
 TEST_CASE("a sum is made where it is cheapest on its way, and first of equally cheap places") {
-  CHECK(cut({{.cost = 5, .begins = true, .flows_to = {1}}, {.cost = 3, .flows_to = {2}}, {.cost = 4, .is_taken_whole = true}}) ==
-        std::vector<bool>{false, true, false});
-  CHECK(cut({{.cost = 5, .begins = true, .flows_to = {1}}, {.cost = 5, .flows_to = {2}}, {.cost = 5, .is_taken_whole = true}}) ==
-        std::vector<bool>{true, false, false});
+  CHECK(cut({{.cost = 5, .begins = true, .flows_to = {1}},
+             {.cost = 3, .flows_to = {2}},
+             {.cost = 4, .is_taken_whole = true}}) == std::vector<bool>{false, true, false});
+  CHECK(cut({{.cost = 5, .begins = true, .flows_to = {1}},
+             {.cost = 5, .flows_to = {2}},
+             {.cost = 5, .is_taken_whole = true}}) == std::vector<bool>{true, false, false});
 }
 
 TEST_CASE("a sum that goes several ways is made before they part if that is less than all of their ends") {

@@ -1,5 +1,5 @@
-// The rows X of known cases of partitioners whose dims do not divide: each is refused where the array is laid out, naming
-// the dim, its size and the axis. Their even forms are in op_rows_test.cpp.
+// The rows X of known cases of partitioners whose dims do not divide: each is refused where the array is laid out,
+// naming the dim, its size and the axis. Their even forms are in op_rows_test.cpp.
 #include <doctest/doctest.h>
 
 #include "sheaf/sheaf.h"
@@ -17,8 +17,9 @@ std::string refusal(const Shape& shape, const PartitionSpec& spec) {
 }  // namespace
 
 TEST_CASE("X1, uneven: dims that do not divide are refused where an array is laid out") {
-  CHECK(refusal({7, 31, 128}, P(none, "x")) ==
-        "HERE: abstract: P(none, \"x\") of f32[7, 31, 128]: dim 1 of size 31 does not divide over axis \"x\" of size 2");
+  CHECK(
+      refusal({7, 31, 128}, P(none, "x")) ==
+      "HERE: abstract: P(none, \"x\") of f32[7, 31, 128]: dim 1 of size 31 does not divide over axis \"x\" of size 2");
   CHECK(refusal({7, 31, 128}, P("x")) ==
         "HERE: abstract: P(\"x\") of f32[7, 31, 128]: dim 0 of size 7 does not divide over axis \"x\" of size 2");
 }

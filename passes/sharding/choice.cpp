@@ -20,6 +20,8 @@ using namespace ir;
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
+// Of units that no layouts agree on: each assignment of five asks for moves over five, of which each takes a search.
+constexpr int kMaxFree = 4;
 constexpr std::int64_t kMaxAssignments = 20'000;
 
 bool holds(const Atoms& atoms, int a) { return std::find(atoms.begin(), atoms.end(), a) != atoms.end(); }
@@ -155,7 +157,7 @@ class Search {
     double count = 1;
     for (std::size_t u = 0; u < units_.size(); ++u)
       count *= static_cast<double>(agreed_[u] < 0 ? slots_.size() + u + 1 : u + 1);
-    if (count <= kMaxAssignments) return assign(0);
+    if (std::count(agreed_.begin(), agreed_.end(), -1) <= kMaxFree && count <= kMaxAssignments) return assign(0);
     is_greedy_ = true;
     greedy();
   }

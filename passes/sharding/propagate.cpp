@@ -211,7 +211,7 @@ class Schedule {
     return -1;
   }
 
-  // A weight is gathered where it meets others, and its gradient scattered: those go first.
+  // A weight is gathered where it meets others, and its gradient scattered: it gives way to those.
   bool is_of_weight(const Tensor& t) const {
     const Value v = flow_.sites[t.site].value;
     return weights_.is_weight(v) || weights_.is_gradient(v);

@@ -15,13 +15,13 @@ struct JitOptions {
   std::vector<std::string> args = {};  // the arguments' names there
   std::vector<int> donate = {};        // positions of arguments whose buffers the call may overwrite
   bool inlined = false;                // inside another jit: no call, the equations themselves
-  // Of a call on a mesh; see sheaf/sharding.h.
+  // Of a call on a mesh; docs/sharding.md says what becomes of arguments that lie otherwise.
   Mesh mesh = {};  // where no argument is on one
   std::vector<Specs> in_shardings =
-      {};   // per argument, for those that nobody put anywhere; empty: whole on all devices
+      {};   // per argument; empty: where they are, and what nobody put anywhere whole on all devices
   std::vector<Specs> out_shardings = {};  // per element of a tuple or pair returned, or one for the result; empty, or
                                           // unconstrained: as the compiler likes
-  CommunicationLimits limits = {};
+  CommunicationLimits limits = {};  // of the outermost jit
 };
 
 namespace detail {

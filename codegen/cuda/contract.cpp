@@ -88,7 +88,7 @@ struct Printer {
         "extern \"C\" __global__ void __launch_bounds__({}) {}(const {}* __restrict__ p0, const {}* __restrict__ p1, "
         "{}* p2) {{\n",
         kSide * kSide, entry, cuda_memory_type(c.lhs), cuda_memory_type(c.rhs), cuda_memory_type(c.out));
-    out += fmt::format("  __shared__ {0} lhs[{1}];\n  __shared__ {0} rhs[{1}];\n", acc, kTerms * (kTile + 1));
+    out += fmt::format("  SF_SHARED({0}, lhs, {1});\n  SF_SHARED({0}, rhs, {1});\n", acc, kTerms * (kTile + 1));
     out += fmt::format(
         "  const sf_i64 tile = blockIdx.x, column_tile = tile % {0}, row_tile = tile / {0} % {1}, b = tile / {2};\n",
         column_tiles, row_tiles, row_tiles * column_tiles);

@@ -111,7 +111,7 @@ class PhasePrinter {
       const std::string_view type = cuda_memory_type(s.dtype);
       const std::size_t id = kernel_.params.size() + i;
       if (is_shared(phase_)) {
-        shared += fmt::format("  __shared__ {} p{}[{}];\n", type, id, s.count);
+        shared += fmt::format("  SF_SHARED({}, p{}, {});\n", type, id, s.count);
         shared_bytes_ += s.count * size_bytes(s.dtype);
       } else {
         shared += fmt::format("  {0}* p{1} = ({0}*)(scratch + blockIdx.x * {2}ll + {3}ll);\n", type, id,
@@ -304,7 +304,7 @@ class PhasePrinter {
     const auto lane = [&](std::size_t part, const char* at) { return fmt::format("r{}_{}[{}]", id, part, at); };
     for (std::size_t p = 0; p < s.locals.size(); ++p) {
       const DType t = phase_.locals[s.locals[p]].dtype;
-      lane_arrays_ += fmt::format("  __shared__ {} r{}_{}[{}];\n", cuda_type(t), id, p, kir::kLanes);
+      lane_arrays_ += fmt::format("  SF_SHARED({}, r{}_{}, {});\n", cuda_type(t), id, p, kir::kLanes);
       shared_bytes_ += kir::kLanes * size_bytes(t);
       line("{} = l{};", lane(p, "threadIdx.x"), s.locals[p]);
     }

@@ -1,10 +1,11 @@
 // The prelude as a table, name to definition; later entries may call earlier ones. Inline PTX stands here and nowhere
-// else. Each definition states the meaning of its ScalarOp (ir/scalar.h), so that the bits equal the CPU's.
+// else, under `#ifndef SF_HOST`: where that is defined the text runs on a CPU, which brings bodies of its own. ScalarOps
+// mean what ir/scalar.h says, so that the bits equal the CPU's.
 #include "codegen/cuda/prelude.h"
 
 #include <fmt/format.h>
 
-#include <span>
+#include <iterator>
 #include <vector>
 
 #include "ir/check.h"
@@ -14,12 +15,7 @@ namespace {
 
 using ir::ScalarOp;
 
-struct Piece {
-  std::string_view name;
-  std::string_view definition;
-};
-
-constexpr Piece kPieces[] = {
+constexpr CudaPiece kPieces[] = {
     {"sf_floor_div", R"(
 template <class T> __device__ T sf_floor_div(T a, T b) { T q = a / b; return a % b != 0 && a < 0 ? q - 1 : q; })"},
     {"sf_floor_mod", R"(
@@ -59,16 +55,166 @@ __device__ float sf_bf16_to_float(unsigned short a) { return __uint_as_float((un
     {"sf_float_to_bf16", R"(
 __device__ unsigned short sf_float_to_bf16(float a) { unsigned u = __float_as_uint(a); return a != a ? (unsigned short)(u >> 16 | 0x40) : (unsigned short)((u + 0x7fff + (u >> 16 & 1)) >> 16); })"},
     {"sf_f16_to_float", R"(
-__device__ float sf_f16_to_float(unsigned short a) { float r; asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(a)); return r; })"},
+#ifndef SF_HOST
+__device__ float sf_f16_to_float(unsigned short a) { float r; asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(a)); return r; }
+#endif)"},
     {"sf_float_to_f16", R"(
-__device__ unsigned short sf_float_to_f16(float a) { unsigned short r; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(a)); return r; })"},
+#ifndef SF_HOST
+__device__ unsigned short sf_float_to_f16(float a) { unsigned short r; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(a)); return r; }
+#endif)"},
     // To odd: the f32 keeps a sticky last bit, so that rounding it again rounds the f64 once.
     {"sf_double_to_odd", R"(
 __device__ float sf_double_to_odd(double a) { float r = __double2float_rz(a); return a != a || (double)r == a ? r : __uint_as_float(__float_as_uint(r) | 1); })"},
     {"sf_long_to_odd", R"(
 __device__ float sf_long_to_odd(sf_i64 a) { float r = __ll2float_rz(a); return (sf_i64)r == a ? r : __uint_as_float(__float_as_uint(r) | 1); }
 __device__ float sf_long_to_odd(sf_u64 a) { float r = __ull2float_rz(a); return (sf_u64)r == a ? r : __uint_as_float(__float_as_uint(r) | 1); })"},
+
+    // ---- memory: arrays of a block, and up to 16 bytes at once, aligned to their size ----
+    {"SF_SHARED", R"(
+#ifndef SF_HOST
+#define SF_SHARED(type, name, count) __shared__ __align__(16) type name[count]
+#endif)"},
+    {"SF_DYNAMIC_SHARED", R"(
+#ifndef SF_HOST
+#define SF_DYNAMIC_SHARED(type, name) extern __shared__ __align__(1024) unsigned char sf_dynamic[]; type* const name = (type*)sf_dynamic
+#endif)"},
+    {"sf_vec", R"(
+#ifndef SF_HOST
+template <class T, int N> struct __align__(sizeof(T) * N) sf_vec { T v[N]; };
+#endif)"},
+    {"sf_load", R"(
+#ifndef SF_HOST
+template <int N, class T> __device__ __forceinline__ sf_vec<T, N> sf_load(const T* p) { return *(const sf_vec<T, N>*)p; }
+#endif)"},
+    {"sf_store", R"(
+#ifndef SF_HOST
+template <int N, class T> __device__ __forceinline__ void sf_store(T* p, sf_vec<T, N> a) { *(sf_vec<T, N>*)p = a; }
+#endif)"},
+    {"sf_shared_address", R"(
+#ifndef SF_HOST
+__device__ __forceinline__ sf_u32 sf_shared_address(const void* p) { return (sf_u32)__cvta_generic_to_shared(p); }
+#endif)"},
+    // Of `threads` threads, a multiple of 32; barrier 0 is __syncthreads'.
+    {"sf_barrier", R"(
+#ifndef SF_HOST
+__device__ __forceinline__ void sf_barrier(int id, int threads) { asm volatile("bar.sync %0, %1;" :: "r"(id), "r"(threads) : "memory"); }
+#endif)"},
+
+    // ---- sm_80: asynchronous copies of 4, 8 or 16 bytes, zeros where not read ----
+    {"sf_cp_async", R"(
+#ifndef SF_HOST
+template <int Bytes> __device__ __forceinline__ void sf_cp_async(void* shared, const void* global, bool is_read) {
+  if constexpr (Bytes == 16) asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" :: "r"(sf_shared_address(shared)), "l"(global), "r"(is_read ? 16 : 0) : "memory");
+  else asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" :: "r"(sf_shared_address(shared)), "l"(global), "n"(Bytes), "r"(is_read ? Bytes : 0) : "memory");
+}
+__device__ __forceinline__ void sf_cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int N> __device__ __forceinline__ void sf_cp_async_wait() { asm volatile("cp.async.wait_group %0;" :: "n"(N) : "memory"); }
+#endif)"},
+
+    // ---- tensor cores of a warp: d += a b. Halves in pairs, the lower k first; lane = 4 g + t ----
+    {"sf_pack_bf16", R"(
+#ifndef SF_HOST
+__device__ __forceinline__ sf_u32 sf_pack_bf16(float low, float high) { sf_u32 r; asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low)); return r; }
+#endif)"},
+    {"sf_pack_f16", R"(
+#ifndef SF_HOST
+__device__ __forceinline__ sf_u32 sf_pack_f16(float low, float high) { sf_u32 r; asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low)); return r; }
+#endif)"},
+    {"sf_float_to_tf32", R"(
+#ifndef SF_HOST
+__device__ __forceinline__ sf_u32 sf_float_to_tf32(float a) { sf_u32 r; asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(a)); return r; }
+#endif)"},
+    // N matrices of 8 by 8 halves: lane i gives the address of row i % 8 of matrix i / 8.
+    {"sf_ldmatrix", R"(
+#ifndef SF_HOST
+template <int N> __device__ __forceinline__ void sf_ldmatrix(sf_u32* r, const void* row) {
+  if constexpr (N == 4) asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(sf_shared_address(row)) : "memory");
+  else if constexpr (N == 2) asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(sf_shared_address(row)) : "memory");
+  else asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];" : "=r"(r[0]) : "r"(sf_shared_address(row)) : "memory");
+}
+template <int N> __device__ __forceinline__ void sf_ldmatrix_trans(sf_u32* r, const void* row) {
+  if constexpr (N == 4) asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(sf_shared_address(row)) : "memory");
+  else if constexpr (N == 2) asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(sf_shared_address(row)) : "memory");
+  else asm volatile("ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%0}, [%1];" : "=r"(r[0]) : "r"(sf_shared_address(row)) : "memory");
+}
+#endif)"},
+    {"sf_mma_bf16", R"(
+#ifndef SF_HOST
+__device__ __forceinline__ void sf_mma_bf16(float* d, const sf_u32* a, const sf_u32* b) { asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1])); }
+#endif)"},
+    {"sf_mma_f16", R"(
+#ifndef SF_HOST
+__device__ __forceinline__ void sf_mma_f16(float* d, const sf_u32* a, const sf_u32* b) { asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1])); }
+#endif)"},
+    {"sf_mma_tf32", R"(
+#ifndef SF_HOST
+__device__ __forceinline__ void sf_mma_tf32(float* d, const sf_u32* a, const sf_u32* b) { asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1])); }
+#endif)"},
+    {"sf_mma_s8", R"(
+#ifndef SF_HOST
+__device__ __forceinline__ void sf_mma_s8(int* d, const sf_u32* a, const sf_u32* b) { asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1])); }
+#endif)"},
+
+    // ---- sm_90a: mbarriers in shared memory, copies of tensor boxes, tensor cores of a warpgroup ----
+    {"sf_mbarrier", R"(
+#ifndef SF_HOST
+__device__ __forceinline__ void sf_mbarrier_init(sf_u64* b, int count) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(sf_shared_address(b)), "r"(count) : "memory"); }
+__device__ __forceinline__ void sf_mbarrier_init_fence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+__device__ __forceinline__ void sf_mbarrier_arrive(sf_u64* b) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(sf_shared_address(b)) : "memory"); }
+__device__ __forceinline__ void sf_mbarrier_expect(sf_u64* b, int bytes) { asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(sf_shared_address(b)), "r"(bytes) : "memory"); }
+__device__ __forceinline__ void sf_mbarrier_wait(sf_u64* b, int parity) {
+  sf_u32 is_done = 0;
+  while (!is_done) asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(is_done) : "r"(sf_shared_address(b)), "r"(parity) : "memory");
+}
+#endif)"},
+    // The map is what cuTensorMapEncodeTiled makes, passed as a __grid_constant__ parameter.
+    {"sf_tensor_map", R"(
+#ifndef SF_HOST
+struct __align__(64) sf_tensor_map { sf_u64 words[16]; };
+#endif)"},
+    {"sf_tma_load_2d", R"(
+#ifndef SF_HOST
+__device__ __forceinline__ void sf_tma_load_2d(void* shared, const sf_tensor_map* map, sf_u64* barrier, int x, int y) { asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" :: "r"(sf_shared_address(shared)), "l"(map), "r"(sf_shared_address(barrier)), "r"(x), "r"(y) : "memory"); }
+#endif)"},
+    {"sf_async_proxy_fence", R"(
+#ifndef SF_HOST
+__device__ __forceinline__ void sf_async_proxy_fence() { asm volatile("fence.proxy.async;" ::: "memory"); }
+#endif)"},
+    {"sf_registers", R"(
+#ifndef SF_HOST
+template <int N> __device__ __forceinline__ void sf_registers_down() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(N)); }
+template <int N> __device__ __forceinline__ void sf_registers_up() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(N)); }
+#endif)"},
+    // Rows of 128 bytes along k, swizzled as the tensor copy leaves them, in groups of 8 rows.
+    {"sf_wgmma_descriptor", R"(
+__device__ __forceinline__ sf_u64 sf_wgmma_descriptor(const void* p) { return (sf_u64)((sf_shared_address(p) & 0x3ffff) >> 4) | 1ull << 16 | 64ull << 32 | 1ull << 62; })"},
+    {"sf_wgmma_", R"(
+#ifndef SF_HOST
+__device__ __forceinline__ void sf_wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void sf_wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int N> __device__ __forceinline__ void sf_wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(N) : "memory"); }
+#endif)"},
 };
+
+/// d[64, N] += a[64, 16] b[N, 16], both read through descriptors: lane 4 g + t of warp w holds rows 16 w + g and + 8.
+std::string wgmma(std::string_view type) {
+  std::string out = fmt::format(
+      "\n#ifndef SF_HOST\ntemplate <int N> __device__ void sf_wgmma_{}(float* d, sf_u64 a, sf_u64 b);", type);
+  for (int n : {64, 128, 256}) {
+    const int registers = n / 2;  // of each thread
+    std::string names, operands;
+    for (int i = 0; i < registers; ++i) {
+      names += fmt::format("{}%{}", i ? ", " : "", i);
+      operands += fmt::format("{}\"+f\"(d[{}])", i ? ", " : "", i);
+    }
+    out += fmt::format(
+        "\ntemplate <> __device__ __forceinline__ void sf_wgmma_{0}<{1}>(float* d, sf_u64 a, sf_u64 b) {{ asm volatile("
+        "\"wgmma.mma_async.sync.aligned.m64n{1}k16.f32.{0}.{0} {{{2}}}, %{3}, %{4}, 1, 1, 1, 0, 0;\" : {5} : "
+        "\"l\"(a), \"l\"(b)); }}",
+        type, n, names, registers, registers + 1, operands);
+  }
+  return out + "\n#endif";
+}
 
 std::string call(std::string_view function, std::span<const std::string> in) {
   return fmt::format("{}({})", function, fmt::join(in, ", "));
@@ -237,19 +383,31 @@ std::string cuda_expression(ScalarOp op, DType in_dtype, DType out, const std::s
   return is_float(in_dtype) ? float_op(op, in_dtype, in) : int_op(op, in_dtype, in);
 }
 
+std::span<const CudaPiece> cuda_pieces() {
+  static const std::string bf16 = wgmma("bf16"), f16 = wgmma("f16");
+  static const std::vector<CudaPiece> all = [] {
+    std::vector<CudaPiece> pieces(std::begin(kPieces), std::end(kPieces));
+    pieces.push_back({"sf_wgmma_bf16", bf16});
+    pieces.push_back({"sf_wgmma_f16", f16});
+    return pieces;
+  }();
+  return all;
+}
+
 std::string cuda_prelude_for(std::string_view text) {
-  std::vector<bool> is_used(std::size(kPieces), false);
+  const std::span<const CudaPiece> pieces = cuda_pieces();
+  std::vector<bool> is_used(pieces.size(), false);
   std::string seen(text);
-  for (std::size_t i = std::size(kPieces); i-- > 0;) {
-    if (seen.find(kPieces[i].name) == std::string::npos) continue;
+  for (std::size_t i = pieces.size(); i-- > 0;) {
+    if (seen.find(pieces[i].name) == std::string::npos) continue;
     is_used[i] = true;
-    seen += kPieces[i].definition;
+    seen += pieces[i].definition;
   }
   std::string out =
       "typedef signed char sf_i8; typedef short sf_i16; typedef int sf_i32; typedef long long sf_i64;\n"
       "typedef unsigned char sf_u8; typedef unsigned short sf_u16; typedef unsigned sf_u32; typedef unsigned long long sf_u64;";
-  for (std::size_t i = 0; i < std::size(kPieces); ++i) {
-    if (is_used[i]) out += kPieces[i].definition;
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    if (is_used[i]) out += pieces[i].definition;
   }
   return out + "\n";
 }

@@ -1,7 +1,8 @@
 // The functions that generated CUDA text may call beyond arithmetic operators: ScalarOps whose C++ operator traps, is
-// undefined somewhere, or does not exist. A text carries only those it names.
+// undefined somewhere, or does not exist, and instructions of the GPU alone. A text carries only those it names.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -19,7 +20,13 @@ std::string cuda_expression(ir::ScalarOp op, DType in_dtype, DType out, const st
 /// A literal with exactly these bits.
 std::string cuda_constant(DType t, std::uint64_t bits);
 
-/// The definitions of all prelude functions that `text` names, in an order that compiles.
+struct CudaPiece {
+  std::string_view name;  // or the beginning of several names
+  std::string_view definition;
+};
+std::span<const CudaPiece> cuda_pieces();
+
+/// The definitions of all pieces that `text` names, in an order that compiles.
 std::string cuda_prelude_for(std::string_view text);
 
 }  // namespace sheaf::codegen

@@ -11,6 +11,7 @@
 #include "codegen/kir/build.h"
 #include "codegen/kir/templates/template.h"
 #include "codegen/kir/verify.h"
+#include "tests/kir/all_ops.h"
 #include "tests/kir/group_maker.h"
 
 using namespace sheaf;
@@ -47,47 +48,6 @@ Group argmax() {
   GroupMaker m;
   m.group.results = {m.node(ir::lowering::ArgReduce{true, 1}, {m.input(DType::f32, {300, 1000})}, DType::i32, {300})};
   return m.group;
-}
-
-/// One kernel that names every op of every dtype, over one element each.
-Kernel all_ops() {
-  Kernel k{.name = "all_ops", .params = {}, .phases = {}, .contract = {}};
-  const DType types[] = {DType::bool_, DType::i8,  DType::i16, DType::i32,  DType::i64, DType::u8, DType::u16,
-                         DType::u32,   DType::u64, DType::f16, DType::bf16, DType::f32, DType::f64};
-  for (DType t : types) k.params.push_back({t, 3, Param::Access::read});
-  for (DType t : types) k.params.push_back({t, 1000, Param::Access::write});
-  PhaseBuilder b(k.params, 1);
-  std::vector<std::int64_t> used(std::size(types), 0);
-  const auto keep = [&](ValueId v) {
-    const auto t = static_cast<std::size_t>(std::find(std::begin(types), std::end(types), b.dtype(v)) - types);
-    b.store(static_cast<BufferId>(std::size(types) + t), b.indices().constant(used[t]++), v);
-  };
-  for (std::size_t i = 0; i < std::size(types); ++i) {
-    ValueId in[3];
-    for (std::int64_t n = 0; n < 3; ++n) in[n] = b.load(static_cast<BufferId>(i), b.indices().constant(n));
-    for (DType to : types) keep(b.convert(in[0], to));
-    const DType t = types[i];
-    if (t == DType::f16 || t == DType::bf16) continue;
-    if (!is_bool(t))
-      keep(b.bitcast(in[0], is_float(t)          ? (size_bytes(t) == 4 ? DType::u32 : DType::i64)
-                            : size_bytes(t) == 4 ? DType::f32
-                            : size_bytes(t) == 8 ? DType::f64
-                            : size_bytes(t) == 2 ? DType::f16
-                                                 : DType::i8));
-    for (int code = static_cast<int>(ScalarOp::add); code < static_cast<int>(ScalarOp::select); ++code) {
-      const auto op = static_cast<ScalarOp>(code);
-      const bool is_float_only = op >= ScalarOp::fma && op <= ScalarOp::round_even;
-      const bool is_bits = op >= ScalarOp::and_ && op <= ScalarOp::popcount;
-      const bool is_logic = op >= ScalarOp::and_ && op <= ScalarOp::not_;
-      const bool is_comparison = op >= ScalarOp::eq && op <= ScalarOp::ge;
-      if (is_bool(t) ? !is_logic && !is_comparison : is_float(t) ? is_bits : is_float_only) continue;
-      if (op == ScalarOp::mul_hi && t != DType::u32 && t != DType::u64) continue;
-      keep(b.op(op, in[0], ir::arity(op) > 1 ? in[1] : -1, ir::arity(op) > 2 ? in[2] : -1));
-    }
-    keep(b.op(ScalarOp::select, b.load(0, b.indices().constant(0)), in[0], in[1]));
-  }
-  k.phases.push_back(b.finish(1000));
-  return k;
 }
 
 std::vector<Kernel> kernels() {

@@ -1,0 +1,252 @@
+// Every schedule template as CUDA text on the engine: bit for bit what the interpreter of KIR computes, in every order
+// of threads and blocks, without a fault.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <functional>
+#include <random>
+
+#include "codegen/cuda/emit.h"
+#include "codegen/kir/interp.h"
+#include "codegen/kir/templates/template.h"
+#include "codegen/kir/verify.h"
+#include "ir/literal.h"
+#include "tests/emulator/on_engine.h"
+#include "tests/kir/all_ops.h"
+#include "tests/kir/group_maker.h"
+#include "tests/llvm/compiled.h"
+
+using namespace sheaf;
+using namespace sheaf::emulator;
+using ir::ScalarOp;
+namespace low = ir::lowering;
+
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+struct Case {
+  std::string name;
+  kir::Kernel kernel;
+  /// Replaces an input's random elements.
+  std::function<void(int input, ir::Literal&)> prepare;
+};
+
+kir::Group chain(DType t) {
+  kir::GroupMaker m;
+  const Shape dims{10, 77};
+  const int x = m.input(t, dims), bias = m.input(t, {77});
+  const int sum = m.map(ScalarOp::add, {x, m.broadcast(bias, {1}, dims)}, dims);
+  m.group.results = {m.map(*ir::scalar_function("exp", t), {m.map(ScalarOp::max, {sum, x}, dims)}, dims)};
+  return m.group;
+}
+
+kir::Group sum(const Shape& dims, const std::vector<std::int64_t>& over, DType t) {
+  kir::GroupMaker m;
+  m.group.results = {m.reduce(ir::ReduceKind::sum, m.input(t, dims), over)};
+  return m.group;
+}
+
+kir::Group transpose() {
+  kir::GroupMaker m;
+  m.group.results = {m.broadcast(m.input(DType::f32, {70, 150}), {1, 0}, {150, 70})};
+  return m.group;
+}
+
+kir::Group argmax() {
+  kir::GroupMaker m;
+  const int x = m.input(DType::f32, {5, 300});
+  m.group.results = {m.node(low::ArgReduce{true, 1}, {x}, DType::i32, {5}),
+                     m.node(low::ArgReduce{false, 0}, {x}, DType::i64, {300})};
+  return m.group;
+}
+
+kir::Group sort(const Shape& dims) {
+  kir::GroupMaker m;
+  const int key = m.input(DType::f32, dims), index = m.node(low::Iota{1}, {}, DType::i32, dims);
+  const int sorted = m.node(low::Sort{1, 1}, {key, index}, DType::f32, dims);
+  const int order = m.node(low::Sort{1, 1}, {key, index}, DType::i32, dims);
+  m.group.nodes[order].first = sorted;
+  m.group.nodes[order].result = 1;
+  m.group.results = {sorted, order};
+  return m.group;
+}
+
+kir::Group scatter() {
+  kir::GroupMaker m;
+  const int x = m.input(DType::f32, {5, 70}), indices = m.input(DType::i32, {40, 1}), u = m.input(DType::f32, {40, 70});
+  m.group.results = {
+      m.node(low::Scatter{low::Scatter::Combine::add, {1}, {0}, {0}, {}, {}, 1}, {x, indices, u}, DType::f32, {5, 70})};
+  return m.group;
+}
+
+kir::Group recurrence(low::Recurrence::Kind kind, int dim) {
+  kir::GroupMaker m;
+  const Shape dims{40, 70};
+  std::vector<int> operands = {m.input(DType::f32, dims)};
+  if (kind == low::Recurrence::Kind::affine) operands.push_back(m.input(DType::f32, dims));
+  m.group.results = {m.node(low::Recurrence{.kind = kind, .dim = dim}, operands, DType::f32, dims)};
+  return m.group;
+}
+
+/// out[2, 70, 50] = lhs[2, 70, 40] rhs[2, 40, 50]
+kir::Kernel contract(DType operands, DType accumulate) {
+  constexpr std::int64_t m = 70, n = 50, k = 40;
+  kir::Contract c;
+  c.batch = {{2}, {m * k}, {k * n}, {m * n}};
+  c.m = {{m}, {k}, {0}, {n}};
+  c.n = {{n}, {0}, {1}, {1}};
+  c.k = {{k}, {1}, {n}, {0}};
+  c.lhs = c.rhs = c.out = operands;
+  c.accumulate = accumulate;
+  using Access = kir::Param::Access;
+  return {.name = "dot",
+          .params = {{operands, 2 * m * k, Access::read},
+                     {operands, 2 * k * n, Access::read},
+                     {operands, 2 * m * n, Access::write}},
+          .phases = {},
+          .contract = c};
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  const auto add = [&](std::string name, const kir::Group& g, std::optional<ir::Schedule> schedule = {}) -> Case& {
+    ir::ops::Kernel plan = kir::plan_for(g);
+    if (schedule) plan.schedule = *schedule;
+    if (schedule == ir::Schedule::tile_transpose) plan.tile = {0, 1};
+    return all.emplace_back(Case{std::move(name), build_kernel(g, plan, kir::kCudaGrain), {}});
+  };
+  for (DType t : {DType::f32, DType::f16, DType::bf16, DType::f64}) add("chain", chain(t));
+  add("softmax", kir::softmax({6, 200}, DType::f32));
+  add("softmax", kir::softmax({2, 3, 17}, DType::bf16));
+  add("softmax by reductions", kir::softmax({6, 200}, DType::f32), ir::Schedule::reduce);
+  add("sum of all", sum({40000}, {0}, DType::f32));
+  add("sum of all", sum({3000}, {0}, DType::f64));
+  add("sum of columns", sum({100, 70}, {0}, DType::i32));
+  add("sum within", sum({3, 40, 70}, {1}, DType::f32));
+  add("argmax", argmax()).prepare = [](int, ir::Literal& x) { x.set(150, NAN), x.set(190, NAN), x.set(7, 50); };
+  add("transpose", transpose(), ir::Schedule::tile_transpose);
+  add("sort", sort({3, 90})).prepare = [](int, ir::Literal& x) {
+    for (std::int64_t i = 0; i < x.size(); i += 5) x.set(i, i % 10 ? NAN : -0.0);
+  };
+  add("scatter", scatter()).prepare = [](int input, ir::Literal& x) {
+    for (std::int64_t i = 0; input == 1 && i < x.size(); ++i) x.set_int(i, i % 7 - 1);
+  };
+  for (const auto& [operands, accumulate] :
+       {std::pair(DType::f32, DType::f32), {DType::bf16, DType::f32}, {DType::i32, DType::i32}})
+    all.push_back({"dot", contract(operands, accumulate), {}});
+  using Kind = low::Recurrence::Kind;
+  add("cumulative sum", recurrence(Kind::sum, 1), ir::Schedule::recurrence);
+  add("cumulative logsumexp", recurrence(Kind::logsumexp, 0), ir::Schedule::recurrence);
+  add("linear recurrence", recurrence(Kind::affine, 0), ir::Schedule::recurrence);
+  return all;
+}
+
+/// The functions of all cases, those of case i named k<i>_<phase>, and their launches.
+struct Batch {
+  std::vector<Case> cases;
+  std::vector<codegen::CudaText> texts;
+  std::string functions;
+
+  explicit Batch(std::vector<Case> all) : cases(std::move(all)) {
+    for (std::size_t i = 0; i < cases.size(); ++i) {
+      REQUIRE(verify(cases[i].kernel).ToString() == "OK");
+      texts.push_back(codegen::emit_cuda(cases[i].kernel, "k" + std::to_string(i)));
+      functions += texts[i].functions;
+    }
+  }
+};
+
+bool is_output(const kir::Param& p) {
+  return p.access == kir::Param::Access::write || p.access == kir::Param::Access::read_write;
+}
+
+std::vector<Bytes> inputs_of(const Case& c) {
+  std::vector<Bytes> buffers;
+  std::mt19937 random(11);
+  for (const kir::Param& p : c.kernel.params) {
+    ir::Literal l(ir::Type(p.dtype, {p.count}));
+    for (std::int64_t i = 0; i < l.size(); ++i) l.set(i, std::uniform_real_distribution<double>(-4, 4)(random));
+    if (c.prepare && p.access == kir::Param::Access::read) c.prepare(static_cast<int>(buffers.size()), l);
+    buffers.emplace_back(l.data(), l.data() + l.bytes());
+  }
+  return buffers;
+}
+
+/// Runs all phases; what is only written, or temporary, begins as memory that nothing has written.
+std::vector<Bytes> run_on_engine(const Text& text, const Case& c, const codegen::CudaText& emitted,
+                                 const std::vector<Bytes>& inputs, const Policy& policy, bool outputs_are_written) {
+  Buffers b;
+  std::vector<std::byte*> at;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const kir::Param& p = c.kernel.params[i];
+    const bool is_read = p.access == kir::Param::Access::read || p.access == kir::Param::Access::read_write;
+    const std::string name = "p" + std::to_string(i);
+    at.push_back(is_read || outputs_are_written ? b.add(name, inputs[i])
+                                                : b.add_unwritten<std::byte>(name, std::ssize(inputs[i])));
+  }
+  if (emitted.scratch_bytes > 0) b.add_unwritten<std::byte>("scratch", emitted.scratch_bytes);
+  for (const codegen::CudaLaunch& l : emitted.launches) {
+    const auto ran = run(text.kernel(l.entry),
+                         {.grid = {static_cast<unsigned>(l.blocks)}, .block = {static_cast<unsigned>(l.threads)}},
+                         b.params().data(), b.allocations, policy);
+    REQUIRE_MESSAGE(ran.ok(), ran.status().ToString());
+    CHECK(ran->threads == l.blocks * l.threads);
+    CHECK(text.kernel(l.entry).static_shared_bytes == l.shared_bytes);
+  }
+  std::vector<Bytes> results;
+  for (std::size_t i = 0; i < inputs.size(); ++i) results.emplace_back(at[i], at[i] + inputs[i].size());
+  return results;
+}
+
+std::vector<Bytes> interpreted(const kir::Kernel& kernel, std::vector<Bytes> buffers) {
+  std::vector<void*> pointers;
+  for (Bytes& b : buffers) pointers.push_back(b.data());
+  kir::Interpreter(kernel).run(pointers.data());
+  return buffers;
+}
+
+void check_equal(const Case& c, const std::vector<Bytes>& got, const std::vector<Bytes>& want) {
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    CAPTURE(i);
+    const kir::Param& p = c.kernel.params[i];
+    if (is_output(p)) CHECK(codegen::same_elements(p.dtype, got[i].data(), want[i].data(), p.count));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("the templates' kernels compute the interpreter's bits in every order") {
+  const Batch batch(cases());
+  const Text text(batch.functions);
+  for (std::size_t i = 0; i < batch.cases.size(); ++i) {
+    const Case& c = batch.cases[i];
+    CAPTURE(c.name);
+    const std::vector<Bytes> inputs = inputs_of(c), want = interpreted(c.kernel, inputs);
+    for (Order order : {Order::forward, Order::reverse, Order::random}) {
+      check_equal(c, run_on_engine(text, c, batch.texts[i], inputs, {.order = order, .seed = 3}, false), want);
+    }
+  }
+}
+
+TEST_CASE("every op of every dtype has the interpreter's bits") {
+  const Batch batch({{"all ops", kir::all_ops(), {}}});
+  const Text text(batch.functions);
+  const double special[] = {0.0,       -0.0, 1.0,          -1.5, 1e30,  -1e-40, INFINITY,
+                            -INFINITY, NAN,  2147483647.0, -129, 65520, 6e-8,   3};
+  std::mt19937_64 random(5);
+  for (int round = 0; round < 40; ++round) {
+    const Case& c = batch.cases[0];
+    std::vector<Bytes> inputs = inputs_of(c);
+    for (std::size_t p = 0; p < std::size(kir::kAllTypes); ++p) {
+      const DType t = kir::kAllTypes[p];
+      for (std::size_t e = 0; e < 3; ++e) {
+        const std::uint64_t bits = is_bool(t)     ? random() % 2
+                                   : random() % 2 ? ir::to_bits(t, special[random() % std::size(special)])
+                                                  : random();
+        std::memcpy(inputs[p].data() + e * size_bytes(t), &bits, size_bytes(t));
+      }
+    }
+    check_equal(c, run_on_engine(text, c, batch.texts[0], inputs, {}, true), interpreted(c.kernel, inputs));
+  }
+}

@@ -9,17 +9,12 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "runtime/driver/library.h"
+
 namespace sheaf::runtime {
 namespace {
 
 using namespace cuda;
-
-// Places that the loader may not know of: WSL, and containers that get the driver from their host.
-std::vector<std::string> candidates() {
-  if (const char* path = std::getenv("SHEAF_LIBCUDA"); path && *path) return {path};
-  return {"libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1", "/usr/local/nvidia/lib64/libcuda.so.1",
-          "/usr/local/cuda/compat/libcuda.so.1"};
-}
 
 void* find(void* library, GetProcAddress get, const char* name, const char* symbol, int version) {
   void* function = nullptr;
@@ -39,30 +34,26 @@ std::string visible_devices() {
 std::string cuda_version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
 
 absl::StatusOr<const Cuda*> Cuda::load() {
-  // Never destroyed: threads may still call it while the process ends.
-  static const auto& opened = *new absl::StatusOr<Cuda>(open(candidates()));
+  // Behind the usual name, places that the system's search may not know: those of WSL, and of containers that get the
+  // driver from their host. Never destroyed, since threads may still call it while the process ends.
+  static const auto& opened = *new absl::StatusOr<Cuda>(open(
+      library_paths("SHEAF_LIBCUDA", {"libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1",
+                                      "/usr/local/nvidia/lib64/libcuda.so.1", "/usr/local/cuda/compat/libcuda.so.1"})));
   if (!opened.ok()) return opened.status();
   return &*opened;
 }
 
 absl::StatusOr<Cuda> Cuda::open(const std::vector<std::string>& paths) {
-  std::string tried;
-  for (const std::string& path : paths) {
-    void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (!library) {
-      tried += fmt::format("\n  {}", dlerror());
-      continue;
-    }
-    Cuda opened;
-    opened.path_ = path;
-    if (absl::Status s = opened.resolve(library); !s.ok()) return s;
-    if (absl::Status s = opened.start(); !s.ok()) return s;
-    return opened;
-  }
-  return absl::UnavailableError(
-      fmt::format("no CUDA driver; tried:{}\nSheaf uses NVIDIA's driver for CUDA {} or newer; SHEAF_LIBCUDA names one "
-                  "that lies elsewhere",
-                  tried, cuda_version_text(kMinVersion)));
+  const absl::StatusOr<OpenLibrary> library = open_library("CUDA driver", paths);
+  if (!library.ok())
+    return absl::UnavailableError(
+        fmt::format("{}\nSheaf uses NVIDIA's driver for CUDA {} or newer; SHEAF_LIBCUDA names one that lies elsewhere",
+                    std::string(library.status().message()), cuda_version_text(kMinVersion)));
+  Cuda opened;
+  opened.path_ = library->path;
+  if (absl::Status s = opened.resolve(library->handle); !s.ok()) return s;
+  if (absl::Status s = opened.start(); !s.ok()) return s;
+  return opened;
 }
 
 absl::Status Cuda::resolve(void* library) {

@@ -8,25 +8,12 @@
 
 #include "ir/text.h"
 #include "sheaf/sheaf.h"
+#include "tests/environment.h"
 
 using namespace sheaf;
 namespace fs = std::filesystem;
 
 namespace {
-
-// SHEAF_DUMP for as long as it lives.
-class Dumping {
- public:
-  explicit Dumping(const fs::path& root) {
-    if (const char* before = std::getenv("SHEAF_DUMP")) before_ = before;
-    setenv("SHEAF_DUMP", root.c_str(), 1);
-  }
-  ~Dumping() { setenv("SHEAF_DUMP", before_.c_str(), 1); }
-  Dumping(const Dumping&) = delete;
-
- private:
-  std::string before_;
-};
 
 std::string read(const fs::path& path) {
   std::ifstream file(path);
@@ -58,7 +45,7 @@ TEST_CASE("dumps hold every pass with the user's lines, the kernels and the timi
   for (const char* name : {"01-old.sheaf", "kernel-77-old.s", "mine.txt"})
     std::ofstream(root / "dumped" / name) << "old";
   {
-    const Dumping on(root);
+    const tests::Variable on("SHEAF_DUMP", root);
     auto f = jit([](Array x, Array w) { return softmax(dot(x, w) * 1.25, 1); }, {.name = "dumped", .args = {"x", "w"}});
     CHECK(f(ones({3, 5}), ones({5, 7})).shape() == Shape{3, 7});
   }
@@ -103,7 +90,7 @@ TEST_CASE("dumps of a program on a mesh parse again, reasons of collectives and 
 
 TEST_CASE("steps.txt has a line for each kind of step that the host runs") {
   const fs::path root = fs::path(SHEAF_BINARY_DIR) / "dump_test";
-  const Dumping on(root);
+  const tests::Variable on("SHEAF_DUMP", root);
   const auto all = [](Array x) {
     check(x(0, 0) > 0, "positive");
     debug_print("{}", x(0, 0));

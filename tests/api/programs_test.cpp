@@ -1,32 +1,16 @@
 // Whole programs that have to work, each a named case.
 #include <doctest/doctest.h>
 
-#include <cstdlib>
 #include <string>
 
 #include "sheaf/sheaf.h"
+#include "tests/environment.h"
 
 using namespace sheaf;
 
 namespace {
 
 double distance(const Array& a, const Array& b) { return max(abs(a - b)).item<double>(); }
-
-/// The purity check, on or off until the end of the scope.
-class PurityCheck {
- public:
-  explicit PurityCheck(bool on) {
-    if (const char* env = std::getenv("SHEAF_CHECK_PURE")) before_ = env;
-    setenv("SHEAF_CHECK_PURE", on ? "1" : "0", 1);
-  }
-  ~PurityCheck() {
-    if (before_.empty()) unsetenv("SHEAF_CHECK_PURE");
-    else setenv("SHEAF_CHECK_PURE", before_.c_str(), 1);
-  }
-
- private:
-  std::string before_;
-};
 
 template <class F>
 std::string impurity(F f) {
@@ -60,7 +44,7 @@ TEST_CASE("program 1: a matrix is put together again from its singular values, u
 
 TEST_CASE("program 2: a function that counts its calls is rejected by the purity check, and else runs once per trace") {
   {
-    const PurityCheck on(true);
+    const tests::Variable on("SHEAF_CHECK_PURE", "1");
     int calls = 0;
     const auto counting = [&](Array x) { return x * ++calls; };
     const auto jitted = jit(counting, {.name = "counting"});
@@ -76,7 +60,7 @@ TEST_CASE("program 2: a function that counts its calls is rejected by the purity
           "programs_test.cpp:72. A traced function must depend on its arguments alone, not on counters, clocks, host "
           "random numbers or other changing state");
   }
-  const PurityCheck off(false);
+  const tests::Variable off("SHEAF_CHECK_PURE", "0");
   int calls = 0;
   const auto f = jit([&](Array x) { return x * ++calls; });
   for (int i = 0; i < 3; ++i) CHECK(f(ones({2})).to_vector<float>() == std::vector<float>{1, 1});

@@ -1,10 +1,12 @@
-// Opening NVIDIA's driver: what is said where there is none, or none that will do.
+// Opening NVIDIA's driver and NCCL: what is said where there is none, or another library in its place.
 #include <doctest/doctest.h>
 
 #include "runtime/driver/cuda.h"
+#include "runtime/driver/nccl.h"
 
 using namespace sheaf;
 using runtime::Cuda;
+using runtime::Nccl;
 
 namespace {
 
@@ -22,4 +24,16 @@ TEST_CASE("where there is no driver, the places that were tried are told") {
 
 TEST_CASE("a library that is no driver is told by its name") {
   CHECK(why_not({"libm.so.6"}) == "UNAVAILABLE: libm.so.6 is no CUDA driver: it does not tell its version");
+}
+
+TEST_CASE("where there is no NCCL, the places that were tried are told") {
+  CHECK(Nccl::open({"/nowhere/libnccl.so.2"}).status().ToString() ==
+        "UNAVAILABLE: no NCCL; tried:\n"
+        "  /nowhere/libnccl.so.2: cannot open shared object file: No such file or directory\n"
+        "Sheaf uses NCCL 2.18.1 or newer between GPUs; SHEAF_LIBNCCL names one that lies elsewhere");
+}
+
+TEST_CASE("a library that is no NCCL is told by its name") {
+  CHECK(Nccl::open({"libm.so.6"}).status().ToString() ==
+        "UNAVAILABLE: libm.so.6 is no NCCL: it does not tell its version");
 }

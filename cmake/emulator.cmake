@@ -32,3 +32,7 @@ foreach(folder IN LISTS fake_folders)
   target_compile_options(sheaf_${name} PRIVATE -fvisibility=hidden)
   list(APPEND sheaf_fakes sheaf_${name})
 endforeach()
+# On the streams of the fake driver, with the arithmetic of the runtime.
+target_sources(sheaf_fake_nccl PRIVATE runtime/reduce_bytes.cpp ir/error.cpp)
+target_include_directories(sheaf_fake_nccl PRIVATE ${PROJECT_SOURCE_DIR}/ir)
+target_link_libraries(sheaf_fake_nccl PRIVATE sheaf_fake_cuda)

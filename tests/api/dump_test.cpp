@@ -78,7 +78,7 @@ TEST_CASE("dumps of a program on a mesh parse again, reasons of collectives and 
       },
       {.name = "spread", .args = {"x", "w"}});
   {
-    const Dumping on(root);
+    const tests::Variable on("SHEAF_DUMP", root);
     CHECK(f(x, w).shape() == Shape{4, 6});
   }
   const auto [programs, text] = programs_read_back(root / "spread");

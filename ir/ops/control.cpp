@@ -159,8 +159,8 @@ absl::StatusOr<std::vector<Type>> infer_while(const Eqn& e) {
   const std::vector<Type> carry = slice_of(types, cond_consts + body_consts, types.size() - cond_consts - body_consts);
   const Function &cond = *e.regions[0], &body = *e.regions[1];
   if (absl::Status s = takes(cond, joined(slice_of(types, 0, cond_consts), carry)); !s.ok()) return s;
-  const Axes decides = cond.results().empty() ? Axes{} : cond.results()[0].type().varying();
-  if (absl::Status s = returns(cond, {Type(DType::bool_, {}).with_varying(decides)}); !s.ok()) return s;
+  const Manual decides = cond.results().empty() ? Manual{} : cond.results()[0].type().manual();
+  if (absl::Status s = returns(cond, {Type(DType::bool_, {}).with_manual(decides)}); !s.ok()) return s;
   if (absl::Status s = takes(body, joined(slice_of(types, cond_consts, body_consts), carry)); !s.ok()) return s;
   if (absl::Status s = returns(body, carry); !s.ok()) return s;
   const std::vector<Type> of_body = joined(slice_of(types, cond_consts, body_consts), carry);

@@ -338,3 +338,33 @@ TEST_CASE("what is reduced leaves a map as one value, and its cotangent is share
   CHECK(close(on_reference(f, x, w)[0], sin(x)));
   check_gradient(f, x, w);
 }
+
+TEST_CASE("what is reduced or unreduced goes through calls, checkpoints, branches, loops and custom rules") {
+  const auto rule = custom_vjp([](Array v) { return sin(v); }, [](Array v) { return std::pair{sin(v), v}; },
+                               [](Array v, Array ct) { return ct * cos(v); });
+  const auto product = jit([](Array r, Array v) { return sin(r * v); });
+  const auto f = shard_map(
+      [=](Array rows, Array part) {
+        const Array w = all_gather(part, "x", {.tiled = true, .to = Along::reduced});
+        const Array called = checkpoint([=](Array r, Array v) { return product(r, v); }, save::dots)(rows, w);
+        const Array chosen = cond(
+            sum(w) > -100.0, [](Array r, Array v) { return r * v; }, [](Array r, Array v) { return r - v; }, rows, w);
+        const auto more = [](Array c) { return sum(abs(c)) < 9.0; };
+        const Array grown = while_loop(more, [](Array c) { return 2.0 * c; }, w, {.max_trips = 5});
+        const Array own = pcast(sum(called + chosen, {.axes = {0}}), "x", {.to = Along::unreduced});
+        const auto twice = [](Array c, Array) { return std::pair{c + c, none}; };
+        return psum(scan(twice, own, arange(2)).first * rule(w), "x") + psum(grown, "x");
+      },
+      {.mesh = x4, .in = {P("x"), P("x")}, .out = {P()}});
+  const Array x = numbers({8, 4}), w = numbers({4}, 1);
+  const auto plain = [](Array rows, Array v) {
+    Array grown = v;
+    while (sum(abs(grown)).item<double>() < 9.0) grown = 2.0 * grown;
+    return 4.0 * sum(sin(rows * v) + rows * v, {.axes = {0}}) * sin(v) + 4.0 * grown;
+  };
+  CHECK(close(on_reference(f, x, w)[0], plain(x, w)));
+  check_gradient(f, x, w);
+  const Array batch = numbers({3, 8, 4});
+  const Array batched = on_reference([&](Array a, Array b) { return vmap(f, {.in = {0, none}})(a, b); }, batch, w)[0];
+  for (int i = 0; i < 3; ++i) CHECK(close(batched[i], plain(batch[i], w)));
+}

@@ -145,6 +145,16 @@ TEST_CASE("values of kinds that do not go together, and casts to write") {
         "one value: return pmean(.., \"data\")");
 }
 
+TEST_CASE("a second derivative of a product with an unreduced value") {
+  const auto f = shard_map(
+      [](Array x, Array w) { return psum(sum(pcast(sin(x), "data", {.to = Along::unreduced}) * w), "data"); },
+      {.mesh = mesh, .in = {P("data"), P()}, .out = {P()}, .axis_names = {"data"}});
+  const auto slope = [=](Array x, Array w) { return sum(grad<1>(f)(x, w)); };
+  CHECK(said(slope, zeros({8}), zeros({2})) == "nothing was thrown");
+  CHECK(said([=](Array x, Array w) { return grad<0>(slope)(x, w); }, zeros({8}), zeros({2})) ==
+        "HERE: shard_map: a second derivative of a product with an unreduced value: psum it first");
+}
+
 TEST_CASE("a rule whose cotangent is not that of its argument says which sum it lacks") {
   const auto rule = custom_vjp([](Array w) { return w; }, [](Array w) { return std::pair{w, none}; },
                                [](None, Array ct) { return std::tuple{ct * convert(axis_index("data"), f32)}; });

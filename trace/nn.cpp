@@ -102,7 +102,7 @@ Array cross_entropy(Operand logits, Operand labels) {
   return compose1("cross_entropy", RuleKey(), {logits, labels}, logits.loc(), [&](std::span<const Array> in) {
     const Array v = to_float(in[0]), label = convert(in[1], i64);
     const Array shifted = v - stop_gradient(max(v, {.axes = {-1}, .keepdims = true}));
-    const Array of_label = sum(where(one_hot(label, x.back(), bool_), shifted, 0), {.axes = {-1}});
+    const Array of_label = sum(where(one_hot(in[1], x.back(), bool_), shifted, 0), {.axes = {-1}});
     const Array total = log(sum(exp(shifted), {.axes = {-1}}));
     return mean(where((label >= 0) & (label < x.back()), total, 0) - of_label);
   });

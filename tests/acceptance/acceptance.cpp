@@ -1,7 +1,7 @@
 // The harness of the acceptance tests.
 #include "tests/acceptance/acceptance.h"
 
-#include <tuple>
+#include <absl/strings/str_split.h>
 
 #include "ir/builder.h"
 #include "passes/emit.h"
@@ -29,19 +29,19 @@ Type laid_out(Value leaf, const std::map<std::string, std::string>& specs, const
   return ir::with_sharding(leaf.type(), atoms, s);
 }
 
-void count(const Function& f, std::int64_t steps, std::map<std::string, int>& counts) {
+// Each collective once, in the order of the program.
+std::vector<Expected> found(const Function& f, std::int64_t steps) {
+  std::vector<Expected> all;
   for (const Eqn* e : f.eqns()) {
-    if (tests::is_collective(*e))
-      ++counts[(steps > 1 ? fmt::format("each of {}: ", steps) : "") + tests::collective(*e)];
+    if (tests::is_collective(*e)) {
+      const std::vector<std::string> words = absl::StrSplit(tests::collective(*e), ' ');
+      all.push_back({words[0], words[1], std::stoll(words[2]), 1, steps});
+    }
     const std::int64_t inside = e->op == &ops::scan ? steps * e->attrs<ops::Scan>().length : steps;
-    for (const FunctionRef& r : e->regions) count(*r, inside, counts);
+    for (const FunctionRef& r : e->regions)
+      for (Expected& one : found(*r, inside)) all.push_back(std::move(one));
   }
-}
-
-std::string listed(const std::map<std::string, int>& counts) {
-  std::string text;
-  for (const auto& [line, n] : counts) text += fmt::format("{} x{}\n", line, n);
-  return text;
+  return all;
 }
 
 // A byte takes a nanosecond, and a product as long against its operands as one of 8192 features on an accelerator.
@@ -84,11 +84,7 @@ Partitioned partitioned(const FunctionRef& traced, const Layout& layout) {
   return p;
 }
 
-std::string collectives_of(const Function& local) {
-  std::map<std::string, int> counts;
-  count(local, 1, counts);
-  return listed(counts);
-}
+std::string collectives_of(const Function& local) { return listed(found(local, 1)); }
 
 std::int64_t largest_value(const Function& local) {
   std::int64_t most = 0;
@@ -104,7 +100,9 @@ std::string listed(const std::vector<Expected>& all) {
   for (const Expected& e : all)
     counts[(e.steps > 1 ? fmt::format("each of {}: ", e.steps) : "") +
            fmt::format("{} {} {}", e.op, e.axes, e.bytes)] += e.count;
-  return listed(counts);
+  std::string text;
+  for (const auto& [line, n] : counts) text += fmt::format("{} x{}\n", line, n);
+  return text;
 }
 
 Expected combining(Expected e) {
@@ -116,15 +114,27 @@ Expected behind_loops(Expected e) {
   return e;
 }
 
-std::vector<Expected> combined(const std::vector<Expected>& all) {
-  std::vector<Expected> out;
-  std::map<std::tuple<std::string, std::string, std::int64_t>, std::int64_t> bytes;
-  for (const Expected& e : all) {
-    if (e.combines) bytes[{e.op, e.axes, e.steps}] += e.bytes * e.count;
-    else out.push_back(e);
+void check_combined(const Function& improved, const std::vector<Expected>& expected) {
+  struct Total {
+    std::int64_t bytes = 0;
+    int messages = 0;
+  };
+  std::map<std::string, Total> got, want;
+  const auto key = [](const Expected& e) { return fmt::format("{} {} {}", e.op, e.axes, e.steps); };
+  for (const Expected& e : found(improved, 1)) {
+    got[key(e)].bytes += e.bytes;
+    ++got[key(e)].messages;
   }
-  for (const auto& [key, sum] : bytes) out.push_back({std::get<0>(key), std::get<1>(key), sum, 1, std::get<2>(key)});
-  return out;
+  for (const Expected& e : expected) {
+    want[key(e)].bytes += e.bytes * e.count;
+    if (e.combines) want[key(e)].messages = 1;
+  }
+  CHECK(got.size() == want.size());
+  for (const auto& [of, total] : want) {
+    CAPTURE(of);
+    CHECK(got[of].bytes == total.bytes);
+    if (total.messages > 0) CHECK(got[of].messages == total.messages);
+  }
 }
 
 double largest_difference(const Partitioned& p, const Function& reference) {

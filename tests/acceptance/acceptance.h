@@ -54,7 +54,8 @@ struct Expected {
 /// Nobody waits for it before the end of the program, or of a step of its loop: it travels with all others like it.
 Expected combining(Expected e);
 Expected behind_loops(Expected e);
-std::vector<Expected> combined(const std::vector<Expected>& all);
+/// As many bytes of each op over each set of axes as expected, and those that combine as one.
+void check_combined(const ir::Function& improved, const std::vector<Expected>& expected);
 std::string listed(const std::vector<Expected>& all);
 std::string collectives_of(const ir::Function& local);
 /// Of any value that a device holds.

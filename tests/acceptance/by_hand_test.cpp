@@ -104,7 +104,7 @@ TEST_CASE("experts: tokens go to their experts and answers back, in each pass; o
            .w = {"e,_,_", "e,_,_", "_,_"},
            .forward = {sent},
            .step = {sent, sent, combining({"all_reduce", "e", h * n * 4})},
-           .remade = {sent},
+           .remade = {{sent, sent, sent, combining({"all_reduce", "e", h * n * 4})}},
            .largest = std::max(tokens * n * capacity * 4, n * capacity * f * 4)},
           layer, shapes, shapes, plain);
   }
@@ -129,8 +129,9 @@ TEST_CASE("ring attention: keys and values go around, and in the derivative thei
            .w = {"_,_,_,_", "_,_,_"},
            .forward = {moves},
            .step = {moves, moves, combining({"all_reduce", "c", 3 * weights}), combining({"all_reduce", "c", weights})},
-           .remade = {moves},
-           .largest = 3 * tokens / n},
+           .remade = {{moves, moves, moves, combining({"all_reduce", "c", 3 * weights}),
+                       combining({"all_reduce", "c", weights})}},
+           .largest = 3 * std::max(tokens / n, weights)},
           layer, attention_shapes(s), attention_shapes(s), attention_layer);
   }
 }

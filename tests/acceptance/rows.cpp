@@ -76,9 +76,8 @@ auto momentum(F forward) {
 template <class F, class W>
 Programs programs(const F& forward, bool has_momenta, const Shape& shape, const W& w) {
   const Array x = abstract(shape);
-  return {program({"x", "w"}, forward, x, w),
-          has_momenta ? program({"x", "g", "w", "m"}, momentum(forward), x, x, w, w)
-                      : program({"x", "g", "w"}, descent(forward), x, x, w)};
+  return {program({"x", "w"}, forward, x, w), has_momenta ? program({"x", "g", "w", "m"}, momentum(forward), x, x, w, w)
+                                                          : program({"x", "g", "w"}, descent(forward), x, x, w)};
 }
 }  // namespace
 
@@ -103,11 +102,6 @@ std::vector<Expected> in_loop(std::vector<Expected> all) {
   }
   return all;
 }
-std::vector<Expected> together(std::vector<Expected> all, const std::vector<Expected>& more) {
-  all.insert(all.end(), more.begin(), more.end());
-  return all;
-}
-
 void lay_out(Layout& layout, const std::string& name, const std::vector<std::string>& specs) {
   for (std::size_t k = 0; k < specs.size(); ++k) layout.params[fmt::format("{}[{}]", name, k)] = specs[k];
 }
@@ -138,7 +132,9 @@ void check_variant(const Row& row, const Variant& v) {
   check({v.large.step, v.small.step, v.plain.step}, layout_of_step(row, v.count), row.step, row.largest);
 }
 
-void check_variants(const Row& row, const Layer& layer, const Layer& plain, const Shapes& large, const Shapes& small) {
+void check_variants(const Row& row, bool is_remade, const Layer& given, const Layer& plain, const Shapes& large,
+                    const Shapes& small) {
+  const Layer layer = is_remade ? remade(given) : given;
   const bool has_momenta = !row.m.empty();
   const auto layers = [&](const Layer& f, int count, const Shapes& s) { return of_layers(f, count, has_momenta, s); };
   for (const int count : {1, 2}) {
@@ -148,6 +144,7 @@ void check_variants(const Row& row, const Layer& layer, const Layer& plain, cons
     rows.step = times(row.step, count);
     check_variant(rows, {layers(layer, count, large), layers(layer, count, small), layers(plain, count, small), count});
   }
+  if (row.loops_are_remade && !is_remade) return;
   INFO("in a loop");
   Row loop = row;
   for (auto* specs : {&loop.w, &loop.m})
@@ -164,11 +161,11 @@ void check_variants(const Row& row, const Layer& layer, const Layer& plain, cons
 void check(const Row& row, const Layer& layer, const Shapes& large, const Shapes& small, const Layer& plain) {
   CAPTURE(row.mesh);
   const Layer& reference = plain ? plain : layer;
-  check_variants(row, layer, reference, large, small);
+  check_variants(row, false, layer, reference, large, small);
   INFO("with checkpoints");
   Row again = row;
-  again.step = together(row.step, row.remade);
-  check_variants(again, remade(layer), reference, large, small);
+  if (row.remade) again.step = *row.remade;
+  check_variants(again, true, layer, reference, large, small);
 }
 
 void check(const Versions& programs, const Layout& layout, const std::vector<Expected>& expected,
@@ -177,10 +174,10 @@ void check(const Versions& programs, const Layout& layout, const std::vector<Exp
   const Partitioned p = partitioned(programs.large, layout);
   INFO(ir::print(p.whole), ir::print(p.local));
   CHECK(collectives_of(*p.local) == listed(expected));
-  CHECK(collectives_of(*p.improved) == listed(combined(expected)));
+  check_combined(*p.improved, expected);
   CHECK(largest_value(*p.local) <= largest);
   if (p.whole->mesh().size() != 4) return;
-  CHECK(largest_difference(partitioned(programs.small, layout), *programs.plain) < 1e-5);
+  CHECK(largest_difference(partitioned(programs.small, layout), *programs.plain) < 3e-5);
 }
 
 }  // namespace sheaf::acceptance

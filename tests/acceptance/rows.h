@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -46,13 +47,15 @@ Programs of_layers(const Layer& layer, int count, bool has_momenta, const Shapes
 Programs of_loop(const Layer& layer, int count, bool has_momenta, const Shapes& shapes);
 
 struct Row {
-  std::string mesh, x;            // x: of activations and of their cotangents
-  std::vector<std::string> w;     // of weights, old and new
+  std::string mesh, x;  // x: of activations and of their cotangents
+  std::vector<std::string> w;  // of weights, old and new
   std::vector<std::string> m = {};  // of momenta, old and new; empty: there are none
-  bool keeps_x = false;           // results are wanted where x lies, and else as they come
+  bool keeps_x = false;  // results are wanted where x lies, and else as they come
   std::vector<Expected> forward, step;
-  std::vector<Expected> remade = {};  // what a step communicates besides under a checkpoint
-  std::int64_t largest;           // value that a device holds in a step
+  std::optional<std::vector<Expected>> remade = {};  // a step under a checkpoint, where that is another
+  std::int64_t largest;  // value that a device holds in a step
+  // In a loop only under a checkpoint: what is kept for the derivative is in one layout there, and wanted in two.
+  bool loops_are_remade = false;
 };
 
 /// `plain` computes the same without a mesh; null: the layer itself does.
@@ -64,7 +67,6 @@ std::string stacked(const std::string& spec);
 struct Versions {
   ir::FunctionRef large, small, plain;
 };
-void check(const Versions& programs, const Layout& layout, const std::vector<Expected>& expected,
-           std::int64_t largest);
+void check(const Versions& programs, const Layout& layout, const std::vector<Expected>& expected, std::int64_t largest);
 
 }  // namespace sheaf::acceptance

@@ -10,22 +10,20 @@ namespace {
 
 struct Counts {
   std::int64_t visits, equations, assignments, placements;
-  bool operator==(const Counts&) const = default;
 };
-std::string to_string(const Counts& c) {
-  return fmt::format("{} visits, {} equations, {} assignments, {} placements", c.visits, c.equations, c.assignments,
-                     c.placements);
+// The planner moves parts of an axis where there are few: how many it looks at depends on the axes' sizes.
+std::string of_any_mesh(const Counts& c) {
+  return fmt::format("{} visits, {} equations, {} assignments", c.visits, c.equations, c.assignments);
 }
+std::string to_string(const Counts& c) { return fmt::format("{}, {} placements", of_any_mesh(c), c.placements); }
 
 // Sizes that 1024 ways divide, so that nothing is left out for many devices.
 constexpr Sizes kHuge{.b = 2048, .s = 2048, .h = 2048, .f = 8192, .heads = 64};
 
 Counts counts(const ir::FunctionRef& f, int of_f, int of_t, const std::string& of_layers) {
-  const Partitioned p = partitioned(f, {.mesh = fmt::format("f={}, t={}", of_f, of_t),
-                                        .params = {{"x", "f,_,_"},
-                                                   {"g", "f,_,_"},
-                                                   {"w[0]", of_layers + "f,t"},
-                                                   {"w[1]", of_layers + "t,f"}}});
+  const Partitioned p = partitioned(
+      f, {.mesh = fmt::format("f={}, t={}", of_f, of_t),
+          .params = {{"x", "f,_,_"}, {"g", "f,_,_"}, {"w[0]", of_layers + "f,t"}, {"w[1]", of_layers + "t,f"}}});
   return {p.visits, p.work.equations, p.work.assignments, p.work.placements};
 }
 
@@ -43,7 +41,8 @@ TEST_CASE("the work of FSDP+TP is linear in layers, equal layers are searched on
       CHECK(of[i].assignments == of[i - 1].assignments);
       CHECK(of[i].placements == of[i - 1].placements);
     }
-    CHECK(to_string(counts(step(16), 32, 32, "")) == to_string(of.back()));
+    CHECK(of_any_mesh(counts(step(16), 32, 32, "")) == of_any_mesh(of.back()));
+    CHECK(counts(step(4), 32, 32, "").placements == counts(step(16), 32, 32, "").placements);
   }
 }
 
@@ -51,5 +50,5 @@ TEST_CASE("the work of a loop does not depend on its length, nor on the devices"
   const auto step = [](int count) { return of_loop(remade(mlp_layer), count, false, mlp_shapes(kHuge)).step; };
   const Counts few = counts(step(2), 2, 4, "_,");
   for (const int count : {4, 8, 16}) CHECK(to_string(counts(step(count), 2, 4, "_,")) == to_string(few));
-  CHECK(to_string(counts(step(2), 32, 32, "_,")) == to_string(few));
+  CHECK(of_any_mesh(counts(step(2), 32, 32, "_,")) == of_any_mesh(few));
 }

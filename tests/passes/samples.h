@@ -65,7 +65,8 @@ inline std::vector<std::string> in_other_dtypes(std::string_view sample) {
   for (const auto& [from, others] : kOthers)
     for (const std::string& to : others) {
       std::string text(sample);
-      for (std::size_t at = 0; (at = text.find(from + "[", at)) != std::string::npos;) text.replace(at, from.size(), to);
+      for (std::size_t at = 0; (at = text.find(from + "[", at)) != std::string::npos;)
+        text.replace(at, from.size(), to);
       if (text != sample && ir::parse_sample(text).ok()) all.push_back(std::move(text));
     }
   return all;

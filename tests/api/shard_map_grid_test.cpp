@@ -171,11 +171,10 @@ std::vector<Case> cases() {
   all.push_back({"all_gather, joined",
                  [](Array x, const AxisNames& a) { return all_gather(x, a, {.dim = 1, .tiled = true}); },
                  [](const Parts& p, std::int64_t) { return concatenate(p, 1); }});
-  all.push_back({"all_gather, the same for all",
-                 [](Array x, const AxisNames& a) {
-                   return all_gather(x, a, {.dim = 0, .tiled = true, .to = Along::invarying});
-                 },
-                 [](const Parts& p, std::int64_t) { return concatenate(p, 0); }, true});
+  all.push_back(
+      {"all_gather, the same for all",
+       [](Array x, const AxisNames& a) { return all_gather(x, a, {.dim = 0, .tiled = true, .to = Along::invarying}); },
+       [](const Parts& p, std::int64_t) { return concatenate(p, 0); }, true});
   all.push_back({"all_gather_start",
                  [](Array x, const AxisNames& a) {
                    const Started begun = all_gather_start(x, a, {.dim = 0, .tiled = true});
@@ -183,33 +182,34 @@ std::vector<Case> cases() {
                    return begun.result() * meanwhile;
                  },
                  [](const Parts& p, std::int64_t at) { return concatenate(p, 0) * sum(cos(p[at])); }});
-  all.push_back({"psum_scatter", [](Array x, const AxisNames& a) { return psum_scatter(x, a, {.dim = 1, .tiled = true}); },
+  all.push_back({"psum_scatter",
+                 [](Array x, const AxisNames& a) { return psum_scatter(x, a, {.dim = 1, .tiled = true}); },
                  [](const Parts& p, std::int64_t at) { return block(added(p), 1, at, std::ssize(p)); }});
   const auto exchange = [&](const std::string& name, int from, int to) {
-    all.push_back({name,
-                   [=](Array x, const AxisNames& a) {
-                     return all_to_all(x, a, {.split = from, .concat = to, .tiled = true});
-                   },
-                   [=](const Parts& p, std::int64_t at) {
-                     Parts rows;
-                     for (const Array& x : p) rows.push_back(block(x, from, at, std::ssize(p)));
-                     return concatenate(rows, to);
-                   }});
+    all.push_back(
+        {name,
+         [=](Array x, const AxisNames& a) { return all_to_all(x, a, {.split = from, .concat = to, .tiled = true}); },
+         [=](const Parts& p, std::int64_t at) {
+           Parts rows;
+           for (const Array& x : p) rows.push_back(block(x, from, at, std::ssize(p)));
+           return concatenate(rows, to);
+         }});
   };
   exchange("all_to_all, rows to columns", 0, 1);
   exchange("all_to_all, columns to rows", 1, 0);
   exchange("all_to_all, rows to rows", 0, 0);
-  all.push_back({"ppermute, around", [](Array x, const AxisNames& a) { return ppermute(x, a, ring(axis_size(a), true)); },
+  all.push_back({"ppermute, around",
+                 [](Array x, const AxisNames& a) { return ppermute(x, a, ring(axis_size(a), true)); },
                  [](const Parts& p, std::int64_t at) { return p[(at + std::ssize(p) - 1) % std::ssize(p)]; }});
-  all.push_back({"ppermute, along", [](Array x, const AxisNames& a) { return ppermute(x, a, ring(axis_size(a), false)); },
+  all.push_back({"ppermute, along",
+                 [](Array x, const AxisNames& a) { return ppermute(x, a, ring(axis_size(a), false)); },
                  [](const Parts& p, std::int64_t at) { return at == 0 ? zeros_like(p[0]) : p[at - 1]; }});
   all.push_back({"axis_index", [](Array x, const AxisNames& a) { return x * (axis_index(a).astype(f64) + 1.0); },
                  [](const Parts& p, std::int64_t at) { return p[at] * static_cast<double>(at + 1); }});
-  all.push_back({"a reduction of the user's",
-                 [](Array x, const AxisNames& a) {
-                   return preduce(x, a, [](Array u, Array v) { return log(exp(u) + exp(v)); });
-                 },
-                 [](const Parts& p, std::int64_t) { return log(added(p, [](Array x) { return exp(x); })); }, true});
+  all.push_back(
+      {"a reduction of the user's",
+       [](Array x, const AxisNames& a) { return preduce(x, a, [](Array u, Array v) { return log(exp(u) + exp(v)); }); },
+       [](const Parts& p, std::int64_t) { return log(added(p, [](Array x) { return exp(x); })); }, true});
   all.push_back({"scan with a sum in each step",
                  [](Array x, const AxisNames& a) {
                    return scan([&](Array c, Array row) { return std::pair{tanh(c + psum(sum(row), a)), row * c}; },
@@ -226,11 +226,10 @@ std::vector<Case> cases() {
                    return cond(axis_index(a) == 0, [](Array v) { return sin(v); }, [](Array v) { return 2.0 * v; }, x);
                  },
                  [](const Parts& p, std::int64_t at) { return at == 0 ? sin(p[at]) : 2.0 * p[at]; }});
-  all.push_back({"checkpoint of a sum",
-                 [](Array x, const AxisNames& a) {
-                   return checkpoint([&](Array v) { return sin(psum(v * v, a)) * v; })(x);
-                 },
-                 [](const Parts& p, std::int64_t at) { return sin(added(p, [](Array x) { return x * x; })) * p[at]; }});
+  all.push_back(
+      {"checkpoint of a sum",
+       [](Array x, const AxisNames& a) { return checkpoint([&](Array v) { return sin(psum(v * v, a)) * v; })(x); },
+       [](const Parts& p, std::int64_t at) { return sin(added(p, [](Array x) { return x * x; })) * p[at]; }});
   all.push_back({"custom rule before a sum", [](Array x, const AxisNames& a) { return x * psum(with_rule(x), a); },
                  [](const Parts& p, std::int64_t at) { return p[at] * added(p, with_rule); }});
   return all;

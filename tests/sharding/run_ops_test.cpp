@@ -41,8 +41,9 @@ void check_compiled(const FunctionRef& f, const Literals& in, Dice& dice) {
   INFO(print(whole), print(local));
   const std::vector<runtime::Device*> devices = some_devices(dice, mesh.mesh().size());
   const Literals want = run(f, in, runtime::Tier::compiled);
-  const Literals got = run_partitioned(
-      whole, local, in, [&](const FunctionRef& of, std::span<const Literals> x) { return run_compiled(of, x, devices); });
+  const Literals got = run_partitioned(whole, local, in, [&](const FunctionRef& of, std::span<const Literals> x) {
+    return run_compiled(of, x, devices);
+  });
   for (std::size_t j = 0; j < want.size(); ++j) {
     INFO("result ", j);
     CHECK(difference(want[j], got[j]) <= tolerance(*whole, *local));

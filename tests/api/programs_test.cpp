@@ -5,20 +5,13 @@
 
 #include "sheaf/sheaf.h"
 #include "tests/environment.h"
+#include "tests/message.h"
 
 using namespace sheaf;
 
 namespace {
 
 double distance(const Array& a, const Array& b) { return max(abs(a - b)).item<double>(); }
-
-template <class F>
-std::string impurity(F f) {
-  try {
-    f();
-  } catch (const PurityError& e) { return e.what(); }
-  return "nothing was thrown";
-}
 
 }  // namespace
 
@@ -46,18 +39,19 @@ TEST_CASE("program 2: a function that counts its calls is rejected by the purity
   {
     const tests::Variable on("SHEAF_CHECK_PURE", "1");
     int calls = 0;
+    const int base = __LINE__;
     const auto counting = [&](Array x) { return x * ++calls; };
     const auto jitted = jit(counting, {.name = "counting"});
     const auto call = [&] { jitted(ones({2})); };
-    CHECK(impurity(call) ==
-          "programs_test.cpp:66: jit counting: tracing it twice gave two programs; the first difference is constant at "
-          "programs_test.cpp:65. A traced function must depend on its arguments alone, not on counters, clocks, host "
+    CHECK(tests::message_of<PurityError>(call, base) ==
+          "HERE+2: jit counting: tracing it twice gave two programs; the first difference is constant at "
+          "HERE+1. A traced function must depend on its arguments alone, not on counters, clocks, host "
           "random numbers or other changing state");
     const auto flip = [&](Array x) { return ++calls % 2 ? sin(x) : cos(x); };
     const auto gradient = [&] { grad(flip)(1.0); };
-    CHECK(impurity(gradient) ==
-          "programs_test.cpp:73: grad: tracing it twice gave two programs; the first difference is sin at "
-          "programs_test.cpp:72. A traced function must depend on its arguments alone, not on counters, clocks, host "
+    CHECK(tests::message_of<PurityError>(gradient, base) ==
+          "HERE+9: grad: tracing it twice gave two programs; the first difference is sin at "
+          "HERE+8. A traced function must depend on its arguments alone, not on counters, clocks, host "
           "random numbers or other changing state");
   }
   const tests::Variable off("SHEAF_CHECK_PURE", "0");

@@ -73,9 +73,10 @@ DeviceList& device_list() {
       else ir::warn(fmt::format("SHEAF_PLATFORM={} is neither cpu nor cuda; using cpu", text));
     }
     if (made->platform == "cuda") {
-      if (absl::Status status = made->find_cuda(); !status.ok())
-        made->add(missing_backend("cuda:0", absl::Status(status.code(), "SHEAF_PLATFORM=cuda: " +
-                                                                            std::string(status.message()))));
+      if (const absl::Status status = made->find_cuda(); !status.ok()) {
+        made->cuda = absl::Status(status.code(), "SHEAF_PLATFORM=cuda: " + std::string(status.message()));
+        made->add(missing_backend("cuda:0", *made->cuda));
+      }
     }
     made->grow_cpu(configured_count());
     return made;
@@ -160,8 +161,8 @@ namespace {
 runtime::Device& known_device(Device device) {
   const std::vector<runtime::Device*> all = runtime::devices();
   if (device.id >= 0 && device.id < std::ssize(all)) return *all[device.id];
-  throw RuntimeError(fmt::format("there is no device {}, only {} to {}", to_string(device), all.front()->name(),
-                                 all.back()->name()));
+  throw RuntimeError(
+      fmt::format("there is no device {}, only {} to {}", to_string(device), all.front()->name(), all.back()->name()));
 }
 
 }  // namespace

@@ -81,15 +81,17 @@ std::int64_t Executable::code_bytes() const {
 }
 
 absl::StatusOr<const Executable::Constants*> Executable::constants_on(Device& device) const {
+  static const Constants none;
+  if (program_.constants.empty()) return &none;
   std::lock_guard lock(mutex_);
   const auto [it, is_new] = constants_.try_emplace(&device.allocator());
   if (!is_new) return &it->second;
   Constants all;
   for (const codegen::Constant& constant : program_.constants) {
     auto memory = Memory::allocate(device.allocator(), std::ssize(constant.data), Loc{});
-    absl::Status status = memory.ok() ? device.backend().write((*memory)->data(), constant.data.data(),
-                                                               std::ssize(constant.data))
-                                      : memory.status();
+    absl::Status status =
+        memory.ok() ? device.backend().write((*memory)->data(), constant.data.data(), std::ssize(constant.data))
+                    : memory.status();
     if (!status.ok()) {
       constants_.erase(it);
       return status;

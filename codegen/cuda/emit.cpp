@@ -26,6 +26,15 @@ using kir::ValueId;
 constexpr std::int64_t kSharedScratch = 40 * 1024;
 constexpr int kMapThreads = 256;
 
+bool has_vectors(const Block& block) {
+  return std::any_of(block.begin(), block.end(), [](const kir::Stmt& s) {
+    if (const auto* loop = std::get_if<kir::For>(&s))
+      return loop->kind == kir::LoopKind::vector || has_vectors(loop->body);
+    if (const auto* branch = std::get_if<kir::If>(&s)) return has_vectors(branch->then);
+    return false;
+  });
+}
+
 bool is_shared(const kir::Phase& phase) { return kir::scratch_bytes(phase) <= kSharedScratch; }
 
 /// How the phase touches one buffer.
@@ -90,7 +99,8 @@ class PhasePrinter {
     // Lanes of a reduction are threads, so a block that holds any has exactly as many.
     const bool has_lanes = std::any_of(phase.locals.begin(), phase.locals.end(),
                                        [](const kir::Local& l) { return l.lanes == kir::kLanes; });
-    threads_ = has_lanes || !phase.scratch.empty() ? kir::kLanes : kMapThreads;
+    const int of_vectors = has_lanes || !phase.scratch.empty() ? kir::kLanes : kMapThreads;
+    threads_ = has_vectors(phase.body) ? of_vectors : 1;  // all would compute the same
     TrafficScan(phase, threads_, traffic_).scan(phase.body, -1);
   }
 
@@ -383,8 +393,6 @@ CudaText emit_cuda(const kir::Kernel& kernel, const std::string& symbol) {
   return out;
 }
 
-std::string cuda_program(std::string_view functions) {
-  return cuda_prelude_for(functions) + std::string(functions);
-}
+std::string cuda_program(std::string_view functions) { return cuda_prelude_for(functions) + std::string(functions); }
 
 }  // namespace sheaf::codegen

@@ -1,0 +1,63 @@
+// A platform that cannot be used says so wherever it is asked for something, and takes nothing away from the CPU.
+#include <doctest/doctest.h>
+
+#include <cstdio>
+
+#include "sheaf/sheaf.h"
+#include "tests/child.h"
+
+using namespace sheaf;
+
+namespace {
+
+template <class F>
+void say_error_of(F&& f) {
+  try {
+    f();
+    std::fprintf(stderr, "no error\n");
+  } catch (const RuntimeError& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+  }
+}
+
+const std::string kMissing =
+    "no CUDA driver; tried:\n"
+    "  /nowhere/libcuda.so: cannot open shared object file: No such file or directory\n"
+    "Sheaf uses NVIDIA's driver for CUDA 12.0 or newer; SHEAF_LIBCUDA names one that lies elsewhere\n";
+
+const std::vector<std::pair<std::string, std::string>> kNowhere = {{"SHEAF_LIBCUDA", "/nowhere/libcuda.so"}};
+
+}  // namespace
+
+TEST_CASE("[gpu platform] a program" * doctest::skip()) {
+  say_error_of([] { devices(); });
+  say_error_of([] { array({1.0, 2.0}); });
+  std::fprintf(stderr, "%s\n", to_string(devices("cpu")[0]).c_str());
+}
+
+TEST_CASE("[cpu platform] a program" * doctest::skip()) {
+  say_error_of([] { devices("cuda"); });
+  say_error_of([] { devices("tpu"); });
+  std::fprintf(stderr, "%g\n", sum(array({1.0, 2.0})).item<double>());
+}
+
+TEST_CASE("without a driver the platform cuda fails with where it was looked for, and the CPU is there") {
+  std::vector<std::pair<std::string, std::string>> on_gpus = kNowhere;
+  on_gpus.emplace_back("SHEAF_PLATFORM", "cuda");
+  const std::string text = tests::said_by_child("gpu platform", on_gpus);
+  const std::string first = "devices: SHEAF_PLATFORM=cuda: " + kMissing;
+  REQUIRE(text.starts_with(first));
+  const std::string rest = text.substr(first.size());
+  CHECK(rest.starts_with("tests/cuda/platform_test.cpp:34: SHEAF_PLATFORM=cuda: " + kMissing));
+  CHECK(rest.ends_with("\ncpu:0\n"));
+}
+
+TEST_CASE("without a driver the GPUs cannot be listed, and nothing else changes") {
+  CHECK(tests::said_by_child("cpu platform", kNowhere) ==
+        "devices: " + kMissing + "devices: there is no platform 'tpu', only cpu and cuda\n3\n");
+}
+
+TEST_CASE("an unknown platform is one warning, and the program runs") {
+  CHECK(tests::said_by_child("cpu platform", {{"SHEAF_PLATFORM", "gpu"}, kNowhere[0]})
+            .starts_with("sheaf warning: SHEAF_PLATFORM=gpu is neither cpu nor cuda; using cpu\n"));
+}

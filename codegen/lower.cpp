@@ -375,7 +375,8 @@ class Lowering {
       };
       for (const kir::Phase& p : k.phases) add(p.axes[0].extent, p.unit_ps, kir::scratch_bytes(p));
       if (!k.contract) return;
-      for (const auto& p : plan_contract(*k.contract, host_cpu_target()).phases) add(p.units, p.unit_ps, p.scratch_bytes);
+      for (const auto& p : plan_contract(*k.contract, host_cpu_target()).phases)
+        add(p.units, p.unit_ps, p.scratch_bytes);
     });
   }
 

@@ -23,7 +23,7 @@ namespace sheaf::codegen {
 struct BufferRef {
   enum class Space : std::uint8_t { input, output, arena, constant, slot };
   Space space = Space::arena;
-  std::int64_t index = 0;   // input, output, constant, slot: which; arena: byte offset (a multiple of 64)
+  std::int64_t index = 0;  // input, output, constant, slot: which; arena: byte offset (a multiple of 64)
   std::int64_t bytes = 0;
 };
 
@@ -32,28 +32,28 @@ struct BufferRef {
 /// [begin, end) of [0, extent) on any threads in any order. On a GPU: a function of the buffers, run by `extent` blocks
 /// of `threads` threads.
 struct Phase {
-  std::string entry;              // symbol
-  std::int64_t extent = 1;        // units of parallel work
-  std::int64_t unit_ps = 1000;    // estimated picoseconds per unit; below ~8 us in all the caller runs it alone
-  std::int64_t scratch_bytes = 0; // CPU: per thread; 64-byte aligned, uninitialised
-  int threads = 1;                // GPU: of a block
+  std::string entry;  // symbol
+  std::int64_t extent = 1;  // units of parallel work
+  std::int64_t unit_ps = 1000;  // estimated picoseconds per unit; below ~8 us in all the caller runs it alone
+  std::int64_t scratch_bytes = 0;  // CPU: per thread; 64-byte aligned, uninitialised
+  int threads = 1;  // GPU: of a block
 };
 
 struct KernelCode {
-  std::string name;               // op list + hash: what a profile shows
-  std::string key;                // hex of hash(text, target, compiler version)
+  std::string name;  // op list + hash: what a profile shows
+  std::string key;  // hex of hash(text, target, compiler version)
   Target target = {};
   std::shared_ptr<const kir::Kernel> kir;
-  std::string functions = {};     // GPU: the kernel as CUDA text, without the prelude
+  std::string functions = {};  // GPU: the kernel as CUDA text, without the prelude
   std::vector<Phase> phases;
 };
 
 struct Control;
 
 struct Step {
-  int kernel = 0;                   // index into Program::kernels
-  std::vector<BufferRef> buffers;   // in the order of the kernel's parameters
-  Loc loc;                          // the user's line of the group's hero
+  int kernel = 0;  // index into Program::kernels
+  std::vector<BufferRef> buffers;  // in the order of the kernel's parameters
+  Loc loc;  // the user's line of the group's hero
   std::shared_ptr<const Control> control = nullptr;  // if set, the step is this and no kernel
 };
 
@@ -72,14 +72,14 @@ struct Loop {
     std::int64_t row_bytes = 0;
   };
 
-  std::int64_t length = -1;         // -1: while the condition holds
+  std::int64_t length = -1;  // -1: while the condition holds
   bool reverse = false;
   std::vector<Carry> carries;
   std::vector<Row> rows;
   std::vector<Step> body;
-  std::vector<Step> condition = {}; // writes one bool
-  BufferRef holds = {};             // there
-  std::int64_t max_trips = -1;      // of a while
+  std::vector<Step> condition = {};  // writes one bool
+  BufferRef holds = {};  // there
+  std::int64_t max_trips = -1;  // of a while
 };
 
 /// Runs the branch at `index` (i32), clamped.
@@ -108,7 +108,7 @@ struct LibraryCall {
   ir::lowering::Library what;
   DType dtype = DType::f32;
   std::vector<BufferRef> operands, results;
-  std::int64_t matrix_ps = 1000;    // estimated picoseconds per matrix
+  std::int64_t matrix_ps = 1000;  // estimated picoseconds per matrix
 };
 
 /// The mesh's devices, by position in it, in the groups that one choice of axes makes: each device once, in the order
@@ -124,14 +124,14 @@ struct Blocks {
 /// is only the device's own position in its group.
 struct Collective {
   ir::lowering::Collective::Kind kind = ir::lowering::Collective::Kind::all_reduce;
-  std::string name;                 // for messages: "all_gather over data, model"
-  int groups = 0;                   // index into Program::groups
+  std::string name;  // for messages: "all_gather over data, model"
+  int groups = 0;  // index into Program::groups
   BufferRef operand, result;
-  DType dtype = DType::f32;         // of what is reduced
+  DType dtype = DType::f32;  // of what is reduced
   ir::ReduceKind reduce = ir::ReduceKind::sum;
-  Blocks from, to;                  // how the operand is cut, and how the result is put together
-  std::vector<int> source;          // of a ppermute, per position: from which, or -1 for zeros
-  bool waits = true;                // until it is done; else an Await stands where that must be
+  Blocks from, to;  // how the operand is cut, and how the result is put together
+  std::vector<int> source;  // of a ppermute, per position: from which, or -1 for zeros
+  bool waits = true;  // until it is done; else an Await stands where that must be
 };
 
 /// Until the collective over these groups that was last begun is done.
@@ -151,16 +151,16 @@ struct Constant {
 
 struct Program {
   std::string name;
-  Target target = {};               // of all kernels
+  Target target = {};  // of all kernels
   std::vector<ir::Type> inputs, outputs;
   std::vector<Constant> constants;
   std::vector<KernelCode> kernels;
   std::vector<Step> steps;
   std::int64_t arena_bytes = 0;
   int num_slots = 0;
-  int num_devices = 1;              // that run it together, each its own part
-  std::vector<Groups> groups;       // that its collectives go over, each as often as some are under way at once
-  std::vector<int> alias;           // per output: the donated input whose buffer it takes, or -1
+  int num_devices = 1;  // that run it together, each its own part
+  std::vector<Groups> groups;  // that its collectives go over, each as often as some are under way at once
+  std::vector<int> alias;  // per output: the donated input whose buffer it takes, or -1
 };
 
 }  // namespace sheaf::codegen

@@ -32,8 +32,8 @@ class MeshAtoms {
   int count() const { return static_cast<int>(atoms_.size()); }
   const Atom& operator[](int i) const { return atoms_[i]; }
   std::int64_t size(const Atoms& atoms) const;  // product
-  /// Atoms of "data" or of a part of it, "data:(2)4": the 4 ways within each of 2; none for an axis of size 1. Null: there
-  /// is no such axis, or no such part.
+  /// Atoms of "data" or of a part of it, "data:(2)4": the 4 ways within each of 2; none for an axis of size 1. Null:
+  /// there is no such axis, or no such part.
   std::optional<Atoms> find(std::string_view name) const;
   /// The same of names that are known to be some; none where there is no such axis.
   Atoms of(std::string_view name) const;
@@ -81,8 +81,9 @@ bool divides(const Shape& dims, const MeshAtoms& atoms, const Sharding& sharding
 /// "[data, _, (model, pod)]{sum@x}": per dim, `_` where whole.
 std::string to_string(const Sharding& sharding, const MeshAtoms& atoms);
 
-// Specs in attributes: one word per dim, axes major to minor joined by '+', "_" for none, a '*' behind those of a weight,
-// a '?' at the end of an open dim, then ":p" and a priority that is not 0 ("data+pod", "_", "model?", "*?", "data?:p1").
+// Specs in attributes: one word per dim, axes major to minor joined by '+', "_" for none, a '*' behind those of a
+// weight, a '?' at the end of an open dim, then ":p" and a priority that is not 0 ("data+pod", "_", "model?", "*?",
+// "data?:p1").
 struct DimSpec {
   Axes axes = {};
   bool open = false;  // the compiler may split it further

@@ -1,5 +1,5 @@
-// One walk that remembers what is under way; it asks nothing of the devices, so that those which are ahead of each other
-// still meet in the same order.
+// One walk that remembers what is under way; it asks nothing of the devices, so that those which are ahead of each
+// other still meet in the same order.
 #include "passes/flights.h"
 
 #include <algorithm>

@@ -147,9 +147,7 @@ class Assignment {
   }
 
   // v's step is the last that reads the operand.
-  bool dies_in(Value operand, Value v) const {
-    return last_use_[operand] == writer_[v] || reduced_to_[operand] == v;
-  }
+  bool dies_in(Value operand, Value v) const { return last_use_[operand] == writer_[v] || reduced_to_[operand] == v; }
 
   // ---- buffers of results ----
 

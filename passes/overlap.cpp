@@ -29,16 +29,18 @@ struct Node {
   std::optional<Collective> meets = {};
   double seconds = 0;
   std::vector<int> needs = {};  // each once
-  int needed_by = 0;            // of those, how many have no place yet
+  int needed_by = 0;  // of those, how many have no place yet
 };
 
-double seconds_of(const Eqn& e, const std::optional<Collective>& meets, const MeshAtoms& atoms, const Profile& profile) {
+double seconds_of(const Eqn& e, const std::optional<Collective>& meets, const MeshAtoms& atoms,
+                  const Profile& profile) {
   if (e.op != &ops::kernel) return 0;
   if (meets) return cost_of(meets->kind, payload_of(e), atoms, atoms.of(meets->axes), profile).seconds;
   return seconds_of(work_of(e), e.out().dtype(), profile);
 }
 
-/// What has effects keeps its order, and nobody begins to communicate before it: a device that fails in it fails before.
+/// What has effects keeps its order, and nobody begins to communicate before it: a device that fails in it fails
+/// before.
 std::vector<Node> nodes_of(const Function& f, const MeshAtoms& atoms, const Profile& profile) {
   std::vector<Node> nodes(f.eqns().size());
   ValueTable<int> maker(f, -1);
@@ -122,7 +124,8 @@ class Backwards {
   void begin_flights() {
     for (auto it = arrivals_.begin(); it != arrivals_.end();) {
       const int k = *it;
-      const auto alike = std::ranges::count_if(in_flight_, [&](const InFlight& other) { return is_like(other.node, k); });
+      const auto alike =
+          std::ranges::count_if(in_flight_, [&](const InFlight& other) { return is_like(other.node, k); });
       if (alike == most_under_way(nodes_[k].meets->kind)) {
         ++it;
         continue;
@@ -136,9 +139,8 @@ class Backwards {
   /// A step, or a collective in flight that starts now.
   int next() const {
     if (in_flight_.empty()) return *steps_.begin();
-    const InFlight& first = *std::ranges::min_element(in_flight_, std::less(), [](const InFlight& x) {
-      return std::pair(x.covered_at, -x.node);
-    });
+    const InFlight& first = *std::ranges::min_element(
+        in_flight_, std::less(), [](const InFlight& x) { return std::pair(x.covered_at, -x.node); });
     if (steps_.empty()) return first.node;
     const int step = *steps_.begin();
     if (most_bytes_ > 0 && room_.bytes_reading(*f_.eqns()[step]) > most_bytes_) return first.node;
@@ -187,7 +189,8 @@ bool meets(const Function& f) {
   });
 }
 
-/// The equations of f in this order, with regions[k] in place of those of the step that equation k is, if there are any.
+/// The equations of f in this order, with regions[k] in place of those of the step that equation k is, if there are
+/// any.
 FunctionRef in_order(const Function& f, std::span<const int> order,
                      const std::vector<std::vector<FunctionRef>>& regions) {
   Builder b(f.name());

@@ -223,9 +223,9 @@ void Allocator::State::touch(std::byte* data, std::int64_t bytes) {
 absl::Status Allocator::State::out_of_memory(std::int64_t asked, Loc made_at) const {
   constexpr std::size_t kShown = 10;
   const std::string where = options.where.empty() ? "" : " on " + options.where;
-  std::string text = fmt::format("out of memory{}: {} asked{}; {} in use in {} blocks, {} reserved", where, human(asked),
-                                 made_at ? " at " + to_string(made_at) : "", human(stats.bytes_in_use), stats.blocks,
-                                 human(stats.bytes_reserved));
+  std::string text = fmt::format("out of memory{}: {} asked{}; {} in use in {} blocks, {} reserved", where,
+                                 human(asked), made_at ? " at " + to_string(made_at) : "", human(stats.bytes_in_use),
+                                 stats.blocks, human(stats.bytes_reserved));
   if (options.limit_bytes > 0) text += fmt::format(" of a limit of {}", human(options.limit_bytes));
   text += fmt::format(", largest hole {}", human(largest_free()));
   const std::int64_t unused = stats.bytes_reserved - stats.bytes_in_use;

@@ -54,9 +54,7 @@ class CpuBackend final : public Backend {
   absl::Status run(Kernel& kernel, std::span<void* const> buffers) override {
     try {
       kernel.run(buffers.data());
-    } catch (const std::exception& error) {
-      return absl::InternalError(error.what());
-    }
+    } catch (const std::exception& error) { return absl::InternalError(error.what()); }
     return absl::OkStatus();
   }
   absl::Status drain() override { return absl::OkStatus(); }

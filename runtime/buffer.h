@@ -131,8 +131,9 @@ class Buffer {
   absl::Status wait() const;
   /// Waits, then copies `bytes().size()` bytes from `offset` on.
   absl::Status to_host(std::span<std::byte> to, std::int64_t offset = 0) const;
-  /// Waits, then gives the bytes themselves, or a copy of what is not in the host's memory. They stay valid and unchanged while the returned pointer is held, even
-  /// when the buffer is donated meanwhile: the run that was to take the memory then works on a copy.
+  /// Waits, then gives the bytes themselves, or a copy of what is not in the host's memory. They stay valid and
+  /// unchanged while the returned pointer is held, even when the buffer is donated meanwhile: the run that was to take
+  /// the memory then works on a copy.
   absl::StatusOr<std::shared_ptr<const std::byte>> view() const;
   /// A pending copy on `to`, made by `to`'s queue.
   absl::StatusOr<BufferPtr> copy_to(Device& to, Loc made_at) const;

@@ -20,7 +20,8 @@ struct Counters {
   std::atomic<std::int64_t> kernels_loaded{0};       // machine code made callable: compiled, or read from a cache
   std::atomic<std::int64_t> launches{0};             // steps run
   std::atomic<std::int64_t> interpreted_launches{0}; // of those, by the interpreter
-  std::atomic<std::int64_t> overlapped_launches{0};  // of those, while the device had begun a collective not yet awaited
+  std::atomic<std::int64_t> overlapped_launches{
+      0};  // of those, while the device had begun a collective not yet awaited
   std::atomic<std::int64_t> executions{0};           // programs run
   std::atomic<std::int64_t> executions_inline{0};    // of those, by the calling thread
   std::atomic<std::int64_t> bytes_allocated{0};      // in blocks handed out, reused or not

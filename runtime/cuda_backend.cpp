@@ -128,7 +128,8 @@ absl::Status CudaBackend::start() {
   target_.gpu = fmt::format("sm_{}{}{}", *major, *minor, *major >= 9 ? "a" : "");
   status = cuda_.status(cuda_.cuDevicePrimaryCtxRetain(&context_, device_), "cuDevicePrimaryCtxRetain");
   if (status.ok()) status = enter();
-  if (status.ok()) status = cuda_.status(cuda_.cuStreamCreate(&stream_, cuda::CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+  if (status.ok())
+    status = cuda_.status(cuda_.cuStreamCreate(&stream_, cuda::CU_STREAM_NON_BLOCKING), "cuStreamCreate");
   if (status.ok()) status = staging_.start(cuda_);
   char title[256] = "";
   if (status.ok()) status = cuda_.status(cuda_.cuDeviceGetName(title, sizeof title, device_), "cuDeviceGetName");
@@ -164,9 +165,8 @@ absl::Status CudaBackend::read(std::byte* host, const std::byte* from, std::int6
 absl::Status CudaBackend::copy(std::byte* to, const std::byte* from, std::int64_t bytes) {
   if (bytes == 0 || to == from) return absl::OkStatus();
   if (absl::Status status = enter(); !status.ok()) return status;
-  return cuda_.status(
-      cuda_.cuMemcpyDtoDAsync(address(to), address(from), static_cast<std::size_t>(bytes), stream_),
-      fmt::format("cuMemcpyDtoDAsync of {} bytes", bytes));
+  return cuda_.status(cuda_.cuMemcpyDtoDAsync(address(to), address(from), static_cast<std::size_t>(bytes), stream_),
+                      fmt::format("cuMemcpyDtoDAsync of {} bytes", bytes));
 }
 
 absl::StatusOr<const CudaKernel::Functions*> CudaBackend::functions(Kernel& kernel) const {

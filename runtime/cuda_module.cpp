@@ -50,8 +50,7 @@ absl::StatusOr<std::vector<CompiledKernel>> compile_cuda(std::span<const codegen
   }
   const std::string& target = kernels[0]->target.gpu;
   const std::string program = fmt::format("{}", fmt::join(names, ", "));
-  absl::StatusOr<std::vector<std::byte>> image =
-      (*nvrtc)->compile(codegen::cuda_program(functions), program, target);
+  absl::StatusOr<std::vector<std::byte>> image = (*nvrtc)->compile(codegen::cuda_program(functions), program, target);
   if (!image.ok()) return image.status();
   counters().kernels_compiled.fetch_add(std::ssize(kernels), std::memory_order_relaxed);
   const std::chrono::duration<double, std::milli> taken = std::chrono::steady_clock::now() - start;

@@ -147,7 +147,9 @@ absl::Status Executable::run_control(const codegen::Step& step, Addresses& at) c
       return loop.length < 0 ? executable.run_while(loop, at) : executable.run_scan(loop, at);
     }
     absl::Status operator()(const codegen::Branch& branch) const { return executable.run_branch(branch, at); }
-    absl::Status operator()(const codegen::Check& check) const { return run_check(check, loc, at.backend(), at[check.holds]); }
+    absl::Status operator()(const codegen::Check& check) const {
+      return run_check(check, loc, at.backend(), at[check.holds]);
+    }
     absl::Status operator()(const codegen::Callback& callback) const { return call_back(callback, loc, at); }
     absl::Status operator()(const codegen::LibraryCall& call) const { return call_library(call, loc, at); }
     absl::Status operator()(const codegen::Collective& what) const { return executable.run_collective(what, loc, at); }

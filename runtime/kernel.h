@@ -50,8 +50,8 @@ class Kernel {
   /// How often the interpreter ran it.
   int interpreted_runs() const { return interpreted_runs_.load(std::memory_order_relaxed); }
 
-  /// On the CPU: runs all phases on the pool, or on this thread where that is quicker. Throws what the interpreter throws, and
-  /// std::bad_alloc where there is no memory for scratch.
+  /// On the CPU: runs all phases on the pool, or on this thread where that is quicker. Throws what the interpreter
+  /// throws, and std::bad_alloc where there is no memory for scratch.
   void run(void* const* buffers);
 
  private:

@@ -13,7 +13,8 @@ namespace sheaf::tests {
 
 /// f's results on `inputs`, through the whole pipeline in the given tier.
 inline ir::Literals run(const ir::FunctionRef& f, const ir::Literals& inputs, runtime::Tier tier) {
-  auto executable = runtime::Executable::load(codegen::lower(passes::run_pipeline(f), runtime::device(0).backend().target()), {.tier = tier});
+  auto executable = runtime::Executable::load(
+      codegen::lower(passes::run_pipeline(f), runtime::device(0).backend().target()), {.tier = tier});
   REQUIRE_MESSAGE(executable.ok(), std::string(executable.status().message()));
   std::vector<runtime::BufferPtr> buffers;
   for (const ir::Literal& x : inputs) {

@@ -15,8 +15,8 @@
 #include "trace/apply.h"
 #include "trace/messages.h"
 #include "trace/nan_search.h"
-#include "trace/runnable.h"
 #include "trace/recorder.h"
+#include "trace/runnable.h"
 #include "trace/trace_call.h"
 
 namespace sheaf {

@@ -93,9 +93,9 @@ struct Printer {
         "  const sf_i64 tile = blockIdx.x, column_tile = tile % {0}, row_tile = tile / {0} % {1}, b = tile / {2};\n",
         column_tiles, row_tiles, row_tiles * column_tiles);
     out += fmt::format("  const sf_i64 row0 = row_tile * {0}, column0 = column_tile * {0};\n", kTile);
-    out += fmt::format("  const sf_i64 lhs_base = {} + {}, rhs_base = {} + {};\n", c.lhs_offset,
-                       offset(c.batch, c.batch.lhs_strides, "b"), c.rhs_offset,
-                       offset(c.batch, c.batch.rhs_strides, "b"));
+    out +=
+        fmt::format("  const sf_i64 lhs_base = {} + {}, rhs_base = {} + {};\n", c.lhs_offset,
+                    offset(c.batch, c.batch.lhs_strides, "b"), c.rhs_offset, offset(c.batch, c.batch.rhs_strides, "b"));
     out += fmt::format("  const int thread_row = threadIdx.x / {0}, thread_column = threadIdx.x % {0};\n", kSide);
     out += fmt::format("  {} sums[{}][{}];\n", acc, kEach, kEach);
     out += fmt::format(

@@ -1,5 +1,6 @@
 // KIR as CUDA C++. A unit is a block: its threads run every statement together, share out the iterations of vector
-// loops, and meet at barriers where one reads what another wrote. A program is whole: it needs no header and no library.
+// loops, and meet at barriers where one reads what another wrote. A program is whole: it needs no header and no
+// library.
 #pragma once
 
 #include <string>

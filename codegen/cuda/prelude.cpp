@@ -1,6 +1,6 @@
 // The prelude as a table, name to definition; later entries may call earlier ones. Inline PTX stands here and nowhere
-// else, under `#ifndef SF_HOST`: where that is defined the text runs on a CPU, which brings bodies of its own. ScalarOps
-// mean what ir/scalar.h says, so that the bits equal the CPU's.
+// else, under `#ifndef SF_HOST`: where that is defined the text runs on a CPU, which brings bodies of its own.
+// ScalarOps mean what ir/scalar.h says, so that the bits equal the CPU's.
 #include "codegen/cuda/prelude.h"
 
 #include <fmt/format.h>

@@ -10,8 +10,8 @@ namespace sheaf::passes {
 
 /// A value that is a sum of what devices hold.
 struct UnmadeSum {
-  std::int64_t cost = 0;        // of making it here, in picoseconds
-  bool begins = false;          // it holds terms that none of its operands does
+  std::int64_t cost = 0;  // of making it here, in picoseconds
+  bool begins = false;  // it holds terms that none of its operands does
   bool is_taken_whole = false;  // by somebody
   std::vector<int> flows_to = {};  // values that are sums of it
 };

@@ -1,4 +1,5 @@
-// Calls of the host where not all devices get to them: who calls, how often, and that nobody waits for those who do not.
+// Calls of the host where not all devices get to them: who calls, how often, and that nobody waits for those who do
+// not.
 #include <doctest/doctest.h>
 
 #include <atomic>
@@ -41,8 +42,7 @@ TEST_CASE("in a branch that some devices take, each of them calls for itself, th
   Seven seven;
   const auto f = shard_map(
       [&](Array part) {
-        return cond(
-            axis_index("x") < 2, [&](Array y) { return y + seven(); }, [](Array y) { return y; }, part);
+        return cond(axis_index("x") < 2, [&](Array y) { return y + seven(); }, [](Array y) { return y; }, part);
       },
       {.mesh = mesh, .in = {P("x")}, .out = {P("x")}});
   CHECK(jit(f)(zeros({4})).to_vector<float>() == std::vector<float>{7, 7, 0, 0});

@@ -19,9 +19,7 @@ template <class T>
 constexpr bool is_number = std::is_integral_v<T> || std::is_enum_v<T>;
 
 template <class T>
-constexpr bool is_complete = requires {
-  sizeof(T);
-};
+constexpr bool is_complete = requires { sizeof(T); };
 
 /// A as ours passes for B: integers of one size, pointers to what is alike, structs of one size and no less aligned;
 /// handles point to types of one name, which no header completes.

@@ -146,9 +146,9 @@ TEST_CASE("values of kinds that do not go together, and casts to write") {
 }
 
 TEST_CASE("a second derivative of a product with an unreduced value") {
-  const auto f = shard_map(
-      [](Array x, Array w) { return psum(sum(pcast(sin(x), "data", {.to = Along::unreduced}) * w), "data"); },
-      {.mesh = mesh, .in = {P("data"), P()}, .out = {P()}, .axis_names = {"data"}});
+  const auto f =
+      shard_map([](Array x, Array w) { return psum(sum(pcast(sin(x), "data", {.to = Along::unreduced}) * w), "data"); },
+                {.mesh = mesh, .in = {P("data"), P()}, .out = {P()}, .axis_names = {"data"}});
   const auto slope = [=](Array x, Array w) { return sum(grad<1>(f)(x, w)); };
   CHECK(said(slope, zeros({8}), zeros({2})) == "nothing was thrown");
   CHECK(said([=](Array x, Array w) { return grad<0>(slope)(x, w); }, zeros({8}), zeros({2})) ==
@@ -325,10 +325,9 @@ TEST_CASE("arrays that lie elsewhere are refused at once as in jit, and meshes o
   CHECK(f(here, zeros({2})).shape() == Shape{8});
   // Two in one program.
   const auto g = shard_map(itself, {.mesh = other, .in = {P("x")}, .out = {P("x")}});
-  CHECK(
-      said([&](Array v) { return g(f(v, zeros({2}))); }, zeros({8})) ==
-      "HERE: jit: a program runs on one mesh\n  shard_map at HERE: [x=4] of cpu:0-3\n  shard_map at HERE: [x=4] of "
-      "cpu:4-7");
+  CHECK(said([&](Array v) { return g(f(v, zeros({2}))); }, zeros({8})) ==
+        "HERE: jit: a program runs on one mesh\n  shard_map at HERE: [x=4] of cpu:0-3\n  shard_map at HERE: [x=4] of "
+        "cpu:4-7");
   // What the axes are called makes no place another.
   const Mesh renamed({{"y", 4}});
   CHECK(f(device_put(ones({8}), renamed, P("y")), zeros({2})).sharding() == NamedSharding{one, P("x")});

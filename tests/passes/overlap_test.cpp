@@ -26,8 +26,9 @@ FunctionRef layers(int count) {
     body += fmt::format("  %d{0}: f32[64, 128] = dot %h{0}, %g{0} {{lhs=[1], rhs=[0]}}\n", i);
     body += fmt::format("  %h{}: f32[64, 128] = tanh %d{}\n", i + 1, i);
   }
-  const auto module = ir::parse(fmt::format(
-      "mesh @m = [x=4]\nfunc @f(%h0: f32[64, 128]{}) -> f32[64, 128] on @m {{\n{}  return %h{}\n}}\n", params, body, count));
+  const auto module = ir::parse(
+      fmt::format("mesh @m = [x=4]\nfunc @f(%h0: f32[64, 128]{}) -> f32[64, 128] on @m {{\n{}  return %h{}\n}}\n",
+                  params, body, count));
   REQUIRE_MESSAGE(module.ok(), std::string(module.status().message()));
   return module->functions[0];
 }

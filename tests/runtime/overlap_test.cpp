@@ -152,8 +152,7 @@ std::string random_body(std::mt19937& bits, int steps) {
       case 2: made = fmt::format("all_reduce {} {{axes=[{}]}}", pick(k), axes); break;
       case 3: made = fmt::format("all_reduce {} {{axes=[{}], kind=max}}", pick(k), axes); break;
       case 4: made = fmt::format("ppermute {} {{axes=[{}], sources=[0, 1], targets=[1, 0]}}", pick(k), one); break;
-      default:
-        made = fmt::format("all_to_all {} {{axes=[{}], size=2, split=0, concat=0, tiled=true}}", pick(k), one);
+      default: made = fmt::format("all_to_all {} {{axes=[{}], size=2, split=0, concat=0, tiled=true}}", pick(k), one);
     }
     body += fmt::format("  %r{}: f32[8, 8] = {}\n  %v{}: f32[8, 8] = clamp -3.0:f32, %r{}, 3.0:f32\n", k, made, k, k);
   }
@@ -174,16 +173,15 @@ TEST_CASE("whatever the order, values are those of the reference, with steps of 
 }})",
                                       body, last))
                      .find('B') != std::string::npos;
-    under_way +=
-        order_of(fmt::format(
-                     R"((%a: f32[8, 8], %b: f32[8, 8]) -> f32[8, 8], f32[8, 8] on @m {{
+    under_way += order_of(fmt::format(
+                              R"((%a: f32[8, 8], %b: f32[8, 8]) -> f32[8, 8], f32[8, 8] on @m {{
   %0: f32[8, 8], %1: f32[8, 8] = scan %a, %b {{carry=2, length=3}} (%v0: f32[8, 8], %v1: f32[8, 8]) {{
 {}  return {}
   }}
   return %0, %1
 }})",
-                     body, last))
-            .find('B') != std::string::npos;
+                              body, last))
+                     .find('B') != std::string::npos;
   }
   CHECK(under_way > 40);
 }

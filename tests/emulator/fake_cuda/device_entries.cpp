@@ -32,8 +32,7 @@ struct ErrorText {
   CUresult error;
   const char *name, *text;
 };
-#define SHEAF_ERROR(name, text) \
-  { name, #name, text }
+#define SHEAF_ERROR(name, text) {name, #name, text}
 constexpr ErrorText kErrors[] = {
     SHEAF_ERROR(CUDA_SUCCESS, "no error"),
     SHEAF_ERROR(CUDA_ERROR_INVALID_VALUE, "invalid argument"),

@@ -20,6 +20,8 @@ namespace {
 constexpr int kQueueDepth = 32;
 constexpr int kMaxDevices = 1024;
 
+void finish_gpu_work();
+
 struct DeviceList {
   std::mutex mutex;
   std::vector<std::unique_ptr<Device>> devices;
@@ -49,8 +51,10 @@ struct DeviceList {
     if (cuda) return *cuda;
     absl::StatusOr<std::vector<std::unique_ptr<Backend>>> found = cuda_backends();
     cuda = found.status();
-    if (found.ok())
-      for (std::unique_ptr<Backend>& backend : *found) add(std::move(backend));
+    if (!found.ok()) return *cuda;
+    for (std::unique_ptr<Backend>& backend : *found) add(std::move(backend));
+    // The driver's own handlers were registered when it was opened, and run after this one.
+    std::atexit(finish_gpu_work);
     return *cuda;
   }
 };
@@ -82,6 +86,12 @@ DeviceList& device_list() {
     return made;
   }();
   return *list;
+}
+
+/// Work that is under way when the process exits would use a driver that has ended.
+void finish_gpu_work() {
+  for (Device* device : devices())
+    if (!device->backend().is_host()) (void)device->queue().drain();
 }
 
 }  // namespace

@@ -52,6 +52,8 @@ absl::Status Queue::start() {
 absl::Status Queue::drain() {
   if (absl::Status status = check_not_forked(); !status.ok()) return status;
   std::unique_lock lock(mutex_);
+  if (thread_.get_id() == std::this_thread::get_id())
+    return absl::FailedPreconditionError("a task of the queue " + name_ + " waits for the queue");
   const std::uint64_t last = pushed_count_;
   done_.wait(lock, [&] { return done_count_ >= last; });
   return absl::OkStatus();

@@ -346,7 +346,7 @@ class Lowering {
     frame.steps.push_back({.kernel = index, .buffers = std::move(buffers), .loc = loc_});
   }
 
-  /// The kernel under this name and text, which `phases_of` completes if it is new. The name has the hash of the loop
+  /// The kernel under this name and text, which `complete` fills in if it is new. The name has the hash of the loop
   /// nest alone, which is the same on every machine.
   template <class Complete>
   int kernel_index(const std::string& name, kir::Kernel kernel, const std::string& nest, const std::string& text,

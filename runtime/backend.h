@@ -45,8 +45,8 @@ std::unique_ptr<Backend> cpu_backend(int ordinal);
 /// In place of one that cannot be used: everything fails with `why`.
 std::unique_ptr<Backend> missing_backend(std::string name, absl::Status why);
 
-/// From memory of one device to memory of another, by way of the host where there is no other. Waits unless both are of
-/// one kind.
+/// From memory of one device to memory of another, of whichever kinds. `to` has the bytes for whatever it is asked
+/// next.
 absl::Status copy_between(Backend& to, std::byte* into, Backend& from, const std::byte* bytes_at, std::int64_t bytes);
 
 template <class T>

@@ -26,6 +26,7 @@ Array logsumexp(Operand x, const Reduce& options = {});
 
 // ---- losses ----
 /// Mean over all leading dims of -log softmax(logits)[label].  logits: [.., classes], labels: integers [..].
+/// A label that is no class counts as 0.
 Array cross_entropy(Operand logits, Operand labels);
 /// Mean of squared differences.
 Array mse(Operand x, Operand y);

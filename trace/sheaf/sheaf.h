@@ -25,4 +25,5 @@
 #include "sheaf/sharding.h"
 #include "sheaf/tree.h"
 #include "sheaf/vmap.h"
+#include "sheaf/weights.h"
 #include "sheaf/xmap.h"

@@ -351,7 +351,7 @@ class Lowering {
   template <class Complete>
   int kernel_index(const std::string& name, kir::Kernel kernel, const std::string& nest, const std::string& text,
                    Complete&& complete) {
-    const std::string key = fingerprint(fmt::format("{}\n{}", program_.target.key(), text));
+    const std::string key = fingerprint(fmt::format("{}\n{}", key_of(program_.target), text));
     const auto [it, is_new] = kernel_ids_.try_emplace(key, static_cast<int>(program_.kernels.size()));
     if (!is_new) return it->second;
     KernelCode code{.name = fmt::format("{}_{}", name, fingerprint(nest).substr(0, 8)),

@@ -1,4 +1,4 @@
-// The two kinds of target by name and by key.
+// The two kinds of target by key.
 #include "codegen/target.h"
 
 #include "codegen/compiler.h"
@@ -6,11 +6,9 @@
 
 namespace sheaf::codegen {
 
-std::string Target::key() const {
-  if (is_gpu()) return "cuda " + gpu;
+std::string key_of(const Target& target) {
+  if (target.is_gpu()) return "cuda " + target.gpu;
   return std::string(compiler_id()) + "\n" + host_cpu_target().key();
 }
-
-std::string to_string(const Target& target) { return target.is_gpu() ? target.gpu : "cpu"; }
 
 }  // namespace sheaf::codegen

@@ -1,20 +1,15 @@
-// What kernels are made for: the CPU of this machine, or a GPU by its architecture. Invariant: everything a kernel's
-// code depends on beyond its own text is in here or in the compiler's version, so `key()` belongs to every kernel key.
+// What identifies the machine code of a target. Invariant: everything a kernel's code depends on beyond its own text is
+// in its target or in the compiler's version, so `key_of` belongs to every kernel key.
 #pragma once
 
 #include <string>
 
+#include "ir/target.h"
+
 namespace sheaf::codegen {
 
-struct Target {
-  std::string gpu = {};  // "sm_90a"; empty: the CPU of this machine
+using ir::Target;
 
-  bool is_gpu() const { return !gpu.empty(); }
-  std::string key() const;
-  bool operator==(const Target&) const = default;
-};
-
-/// "cpu", or the architecture.
-std::string to_string(const Target& target);
+std::string key_of(const Target& target);
 
 }  // namespace sheaf::codegen

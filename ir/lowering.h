@@ -103,6 +103,12 @@ struct Contract {
   DType accumulate = DType::f32;
 };
 
+/// Attention or a derivative of it in one kernel, which never holds all scores at once (OpDef::has_kernel). Operands,
+/// results and attributes as in the op.
+struct Attention {
+  enum class Kind : std::uint8_t { forward, tangent, backward } kind = Kind::forward;
+};
+
 /// Stable sort of all operands by the first `num_keys` along dim; NaN last, -0 equals +0.
 struct Sort {
   int dim = 0;
@@ -166,11 +172,11 @@ struct Region {};
 
 namespace sheaf::ir {
 
-using Lowering =
-    std::variant<lowering::Map, lowering::View, lowering::Windows, lowering::Reshape, lowering::Pad,
-                 lowering::Concatenate, lowering::Iota, lowering::RandomBits, lowering::Gather, lowering::UpdateSlice,
-                 lowering::Scatter, lowering::Reduce, lowering::ArgReduce, lowering::Recurrence, lowering::Contract,
-                 lowering::Sort, lowering::Scan, lowering::While, lowering::Branch, lowering::Check, lowering::Callback,
-                 lowering::Library, lowering::Collective, lowering::Barrier, lowering::Region>;
+using Lowering = std::variant<lowering::Map, lowering::View, lowering::Windows, lowering::Reshape, lowering::Pad,
+                              lowering::Concatenate, lowering::Iota, lowering::RandomBits, lowering::Gather,
+                              lowering::UpdateSlice, lowering::Scatter, lowering::Reduce, lowering::ArgReduce,
+                              lowering::Recurrence, lowering::Contract, lowering::Attention, lowering::Sort,
+                              lowering::Scan, lowering::While, lowering::Branch, lowering::Check, lowering::Callback,
+                              lowering::Library, lowering::Collective, lowering::Barrier, lowering::Region>;
 
 }  // namespace sheaf::ir

@@ -14,6 +14,7 @@
 #include "ir/graph.h"
 #include "ir/literal.h"
 #include "ir/lowering.h"
+#include "ir/target.h"
 
 namespace sheaf::ir {
 
@@ -135,6 +136,8 @@ struct OpDef {
   // For code generation: what it means, or the equations it stands for, which take its place after all transforms.
   Lowering (*lower)(const Eqn&) = nullptr;
   Values (*expand)(Builder& b, const Eqn& e, const Values& operands) = nullptr;
+  // Of an op that has both: whether code generation for the target takes it by its lowering. Null: never.
+  bool (*has_kernel)(const Eqn& e, const Target& target) = nullptr;
   // Where an operand or a result is complex: the results' parts, by the real equations that take the place of `e`
   // (ir/complex.h). Null: part by part or product by product, as the op is linear.
   std::vector<Parts> (*on_parts)(Builder& b, const Eqn& e, std::span<const Parts> operands) = nullptr;

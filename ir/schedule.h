@@ -12,8 +12,8 @@ namespace sheaf::ir {
 /// map: one nest over the results' dims, everything computed where it is read. tile_transpose: the same, in square
 /// tiles of two dims. row: a row of the trailing dims at a time through all reductions over them. reduce: one reduction
 /// after the other, then a map of the rest. update: a window of the operand, after a copy of it unless the result takes
-/// its place. sort, scatter, recurrence, contract: that op. host: a loop or branch, which the host runs around the
-/// kernels of its regions, or a call of a library. none: not chosen yet.
+/// its place. sort, scatter, recurrence, contract, attention: that op. host: a loop or branch, which the host runs
+/// around the kernels of its regions, or a call of a library. none: not chosen yet.
 enum class Schedule : std::uint8_t {
   none,
   map,
@@ -25,10 +25,12 @@ enum class Schedule : std::uint8_t {
   scatter,
   recurrence,
   contract,
+  attention,
   host
 };
-inline constexpr std::string_view kScheduleWords[] = {
-    "none", "map", "tile_transpose", "row", "reduce", "update", "sort", "scatter", "recurrence", "contract", "host"};
+inline constexpr std::string_view kScheduleWords[] = {"none",       "map",      "tile_transpose", "row",
+                                                      "reduce",     "update",   "sort",           "scatter",
+                                                      "recurrence", "contract", "attention",      "host"};
 template <>
 inline constexpr std::span<const std::string_view> enum_words<Schedule> = kScheduleWords;
 
@@ -38,7 +40,7 @@ inline constexpr std::int64_t kShortReduction = 16;
 inline constexpr std::int64_t kLongestRow = 1 << 18;
 
 /// What of a kernel's body needs a loop nest of its own.
-enum class Nest : std::uint8_t { none, reduction, sort, scatter, recurrence, contract, host };
+enum class Nest : std::uint8_t { none, reduction, sort, scatter, recurrence, contract, attention, host };
 Nest nest_of(const Eqn& e);
 /// A view whose elements lie in its operand by one step per dim.
 bool is_strided_view(const Eqn& e);

@@ -15,20 +15,30 @@ namespace {
 
 using Expand = Values (*)(Builder&, const Eqn&, const Values&);
 
-enum class Which : std::uint8_t { calls, calls_and_ops };
+enum class What : std::uint8_t { calls, calls_and_ops };
+/// What is to go.
+struct Which {
+  What what = What::calls;
+  Target target = {};  // ops that it has a kernel for stay
+};
 
-Expand expansion_of(const Eqn& e, Which which) {
+bool is_to_expand(const Eqn& e, const Which& which) {
+  // What is written for axes of a mesh gives way before there are none.
+  if (e.op->axes) return true;
+  return which.what == What::calls_and_ops && !(e.op->has_kernel && e.op->has_kernel(e, which.target));
+}
+
+Expand expansion_of(const Eqn& e, const Which& which) {
   if (e.op == &ops::kernel)
     return [](Builder& b, const Eqn& kernel, const Values& operands) {
       return inline_into(b, *kernel.regions[0], operands);
     };
-  // What is written for axes of a mesh gives way before there are none.
-  if (e.op->expand && (which == Which::calls_and_ops || e.op->axes)) return e.op->expand;
+  if (e.op->expand && is_to_expand(e, which)) return e.op->expand;
   const RegionRules* rules = region_rules(e.op);
   return rules ? rules->expand : nullptr;
 }
 
-bool has_work(const Function& f, Which which) {
+bool has_work(const Function& f, const Which& which) {
   for (const Eqn* e : f.eqns()) {
     if (expansion_of(*e, which)) return true;
     for (const FunctionRef& r : e->regions)
@@ -38,7 +48,7 @@ bool has_work(const Function& f, Which which) {
 }
 
 // One level at a time: what an expansion contains is expanded by the next round.
-FunctionRef expanded(const FunctionRef& f, Which which) {
+FunctionRef expanded(const FunctionRef& f, const Which& which) {
   FunctionRef out = f;
   for (bool changed = has_work(*f, which); changed;) {
     changed = false;
@@ -58,7 +68,10 @@ FunctionRef expanded(const FunctionRef& f, Which which) {
 
 }  // namespace
 
-FunctionRef inline_calls(const FunctionRef& f) { return expanded(f, Which::calls); }
-FunctionRef expand_ops(const FunctionRef& f) { return expanded(f, Which::calls_and_ops); }
+FunctionRef inline_calls(const FunctionRef& f) { return expanded(f, {}); }
+FunctionRef expand_ops(const FunctionRef& f) { return expanded(f, {.what = What::calls_and_ops}); }
+FunctionRef expand_ops_for(const FunctionRef& f, const Target& target) {
+  return expanded(f, {.what = What::calls_and_ops, .target = target});
+}
 
 }  // namespace sheaf::passes

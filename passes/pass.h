@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "ir/graph.h"
+#include "ir/target.h"
 
 namespace sheaf::passes {
 
@@ -15,10 +16,24 @@ namespace sheaf::passes {
 /// one float scalar as its result, or programs of kernels, scheduled or not.
 enum class Takes : std::uint8_t { equations, linear_equations, scalar_equations, kernels, scheduled_kernels };
 
+/// A function of a program, or of a program and what it is compiled for.
+struct Run {
+  using ForAll = ir::FunctionRef (*)(const ir::FunctionRef&);
+  using ForTarget = ir::FunctionRef (*)(const ir::FunctionRef&, const ir::Target&);
+  constexpr Run(ForAll f) : for_all(f) {}
+  constexpr Run(ForTarget f) : for_target(f) {}
+  ir::FunctionRef operator()(const ir::FunctionRef& f, const ir::Target& target) const {
+    return for_target ? for_target(f, target) : for_all(f);
+  }
+
+  ForAll for_all = nullptr;
+  ForTarget for_target = nullptr;
+};
+
 struct Pass {
   std::string_view name;
   std::string_view doc;  // one line: what it does, or why it stands where it does
-  ir::FunctionRef (*run)(const ir::FunctionRef&);
+  Run run;
   Takes takes = Takes::equations;
   bool makes_local = false;  // what enters it says where parameters and results lie on the mesh
   bool makes_kernels = false;  // what enters it is the program as optimised

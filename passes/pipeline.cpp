@@ -41,6 +41,8 @@ FunctionRef drop_dead(const FunctionRef& f) {
 
 FunctionRef on_real_numbers(const FunctionRef& f) { return has_complex(*f) ? split_complex(*f) : f; }
 
+FunctionRef partition_on_mesh(const FunctionRef& f) { return f->mesh() ? partition(f) : f; }
+
 constexpr Pass kStages[] = {
     // Differentiation and batching are done: the tracer applied them as it met them. Calls, which let them transform
     // equal layers once, have served their purpose.
@@ -53,14 +55,15 @@ constexpr Pass kStages[] = {
     {"shifts", "what is cut off and put on again becomes moves of arrays that a mesh divides", shifts},
     {"propagate", "where every value lies on the mesh, from where parameters and constraints do", propagate},
     {"partition", "the program of one device: values become its parts of them, and collectives appear",
-     [](const FunctionRef& f) { return f->mesh() ? partition(f) : f; }, Takes::equations, true},
+     partition_on_mesh, Takes::equations, true},
 
     {"collectives", "sums that are cut are scattered, those of loops are made behind them, small ones travel together",
      improve_collectives},
 
     // Beyond this point all types are plain, and the program is that of every device.
 
-    {"expand", "composite ops become the equations they stand for", expand_ops},
+    {"expand", "composite ops become the equations they stand for, unless the target has a kernel for them",
+     expand_ops_for},
 
     {"complex", "complex numbers become pairs of real ones: nothing below needs to know of them", on_real_numbers},
 
@@ -130,7 +133,7 @@ Plan run_pipeline(const FunctionRef& traced, const PipelineOptions& options) {
       in_types = f->param_types();
       out_types = f->result_types();
     }
-    f = stage.run(f);
+    f = stage.run(f, options.target);
     if (f->mesh() != traced->mesh()) f = f->on_mesh(traced->mesh());
     done(stage.name, f);
   }

@@ -8,11 +8,13 @@
 #include <vector>
 
 #include "ir/sharding.h"
+#include "ir/target.h"
 #include "passes/plan.h"
 
 namespace sheaf::passes {
 
 struct PipelineOptions {
+  ir::Target target = {};
   std::vector<bool> donated = {};  // per parameter: its buffer may be overwritten
   /// Of a function on a mesh, per result: where it is wanted. What is none, or beyond the list, the compiler decides.
   std::vector<std::optional<ir::Spec>> results = {};

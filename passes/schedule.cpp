@@ -115,6 +115,7 @@ Schedule schedule_of(const Function& body) {
       case Nest::scatter: return Schedule::scatter;
       case Nest::recurrence: return Schedule::recurrence;
       case Nest::contract: return Schedule::contract;
+      case Nest::attention: return Schedule::attention;
       case Nest::host: return Schedule::host;
     }
   }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ir/graph.h"
+#include "ir/target.h"
 
 namespace sheaf::passes {
 
@@ -92,5 +93,7 @@ Dce dce(const ir::FunctionRef& f, const Mask& used);
 ir::FunctionRef inline_calls(const ir::FunctionRef& f);
 /// That, and ops that stand for others replaced by the equations they stand for.
 ir::FunctionRef expand_ops(const ir::FunctionRef& f);
+/// Of them only those that the target has no kernel for.
+ir::FunctionRef expand_ops_for(const ir::FunctionRef& f, const ir::Target& target);
 
 }  // namespace sheaf::passes

@@ -54,7 +54,7 @@ std::string run_passes(const Golden& g) {
   for (std::string name; std::getline(names, name, ',');) {
     const passes::Pass* pass = passes::find_pass(name);
     REQUIRE_MESSAGE(pass, "no pass named ", name);
-    f = pass->run(f);
+    f = pass->run(f, {});
     const absl::Status s = ir::verify(*f);
     REQUIRE_MESSAGE(s.ok(), std::string(s.message()));
   }

@@ -229,7 +229,7 @@ TEST_CASE(
     CHECK_FALSE(op->doc.empty());
     CHECK(bool(op->factors || op->infer));
     const bool is_on_parts_alone = !op->lower && !op->expand;  // complex numbers are gone before kernels are made
-    CHECK((is_on_parts_alone ? bool(op->on_parts) : bool(op->lower) != bool(op->expand)));
+    CHECK((is_on_parts_alone ? bool(op->on_parts) : bool(op->lower) != bool(op->expand) || op->has_kernel));
     CHECK((op->no_jvp == Absent::by_region) == (passes::region_rules(op) != nullptr));
     if (op == &ops::custom_linear) continue;  // known by its transpose alone; passes give it a value
     CHECK(bool(op->eval));

@@ -151,9 +151,9 @@ std::string split(Op op) {
 // Code.
 
 constexpr const char* kLowerings[] = {
-    "Map",         "View",    "Windows",  "Reshape",   "Pad",        "Concatenate", "Iota",  "RandomBits", "Gather",
-    "UpdateSlice", "Scatter", "Reduce",   "ArgReduce", "Recurrence", "Contract",    "Sort",  "Scan",       "While",
-    "Branch",      "Check",   "Callback", "Library",   "Collective", "Barrier",     "Region"};
+    "Map",         "View",    "Windows", "Reshape",   "Pad",        "Concatenate", "Iota",      "RandomBits", "Gather",
+    "UpdateSlice", "Scatter", "Reduce",  "ArgReduce", "Recurrence", "Contract",    "Attention", "Sort",       "Scan",
+    "While",       "Branch",  "Check",   "Callback",  "Library",    "Collective",  "Barrier",   "Region"};
 static_assert(std::size(kLowerings) == std::variant_size_v<ir::Lowering>);
 
 /// Where an op without samples is when code is generated: a step of the host, or nowhere.

@@ -111,7 +111,7 @@ int opt(const Options& o) {
     const passes::Pass* pass = passes::find_pass(name);
     if (!pass) throw Error("no pass named '" + name + "'; see sheaf passes");
     if (const std::string why = passes::why_not(*pass, f); !why.empty()) throw Error("--pass=" + name + ": " + why);
-    f = pass->run(f);
+    f = pass->run(f, {});
   }
   std::fputs(ir::print(f, {.locs = o.locs}).c_str(), stdout);
   return 0;

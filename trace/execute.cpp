@@ -182,7 +182,7 @@ Planned plan_program(const MeshProgram& program, const std::vector<bool>& donate
   const ir::FunctionRef& f = program.function;
   Dump dump(f);
   Laps laps(dump, f->name());
-  passes::PipelineOptions options{.donated = donated, .results = program.results};
+  passes::PipelineOptions options{.target = program.target, .donated = donated, .results = program.results};
   options.observe = [&](int n, std::string_view name, const ir::FunctionRef& g) {
     if (dump.is_on()) dump.pass(n, name, g);
     if (name == "propagate") report_shardings(*g, program.mesh);

@@ -44,7 +44,7 @@ TEST_CASE("a nest without a place is named") {
   CHECK(
       refusal("schedule=spiral", "f32[4]", "%r: f32[4] = neg %x", "f32[4]") ==
       "attribute 'schedule' must be one of none, map, tile_transpose, row, reduce, update, sort, scatter, recurrence, "
-      "contract, host, not 'spiral'");
+      "contract, attention, host, not 'spiral'");
 }
 
 TEST_CASE("rows run over the same last dims and fit a thread") {

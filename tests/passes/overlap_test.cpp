@@ -34,7 +34,7 @@ FunctionRef layers(int count) {
 }
 
 FunctionRef kernels_of(FunctionRef f) {
-  for (const char* pass : {"fuse", "schedule"}) f = passes::find_pass(pass)->run(f);
+  for (const char* pass : {"fuse", "schedule"}) f = passes::find_pass(pass)->run(f, {});
   return f;
 }
 

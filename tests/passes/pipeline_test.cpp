@@ -18,7 +18,7 @@ TEST_CASE("dce shrinks a loop beside a parameter that nobody reads, which stays"
 }
 )");
   REQUIRE(module.ok());
-  CHECK(print(passes::find_pass("dce")->run(module->functions[0])) ==
+  CHECK(print(passes::find_pass("dce")->run(module->functions[0], {})) ==
         R"(func @f(%x: f32[2], %unread: f32[3]) -> f32[2] {
   %0: f32[2] = scan %x {carry=1, length=4} (%c: f32[2]) {
     %0: f32[2] = sin %c

@@ -32,7 +32,8 @@ class GroupCompiler {
       case Schedule::update: compile_update(); break;
       case Schedule::none:
       case Schedule::host:
-      case Schedule::contract: SHEAF_CHECK(false, plan_.name + ": the plan names no template of loop nests");
+      case Schedule::contract:
+      case Schedule::attention: SHEAF_CHECK(false, plan_.name + ": the plan names no template of loop nests");
     }
     return k_.finish(plan_.name);
   }

@@ -222,6 +222,8 @@ class Lowering {
           c.source[what.targets[k]] = static_cast<int>(what.sources[k]);
         break;
     }
+    SHEAF_CHECK(!program_.target.is_gpu() || (c.from.outer <= 1 && c.to.outer <= 1),
+                c.name + ": between GPUs each block is in one piece");
     return c;
   }
 

@@ -23,8 +23,8 @@ struct Which {
 };
 
 bool is_to_expand(const Eqn& e, const Which& which) {
-  // What is written for axes of a mesh gives way before there are none.
-  if (e.op->axes) return true;
+  // What is written for axes of a mesh, and is no collective, gives way before there are none.
+  if (e.op->axes && !e.op->lower) return true;
   return which.what == What::calls_and_ops && !(e.op->has_kernel && e.op->has_kernel(e, which.target));
 }
 

@@ -160,12 +160,12 @@ static_assert(std::size(kLowerings) == std::variant_size_v<ir::Lowering>);
 std::string fate(Op op) {
   if (op->no_jvp == Absent::plan_only) return hole(op->no_jvp);
   const passes::RegionRules* rules = passes::region_rules(op);
-  if (op->manual && (!op->axes || op->expand)) return "*gone*";  // a cast of types alone, or plain ops on parts
+  if (op->manual && (!op->axes || !op->lower)) return "*gone*";  // a cast of types alone, or plain ops on parts
   return rules && (rules->expand || !rules->improve) ? "*gone*" : "host";
 }
 
 std::string lowering(Op op) {
-  if (op->expand || !op->lower) return "ops";
+  if (!op->lower || (op->expand && !op->axes)) return "ops";
   if (samples_of(op).empty()) return fate(op) == "host" ? "host step" : fate(op);
   Words words;
   for (std::string_view text : samples_of(op)) {

@@ -10,6 +10,7 @@
 #include "ir/manual.h"
 #include "ir/op.h"
 #include "ir/ops/attrs.h"
+#include "ir/ops/collective_expand.h"
 #include "ir/ops/rules.h"
 
 namespace sheaf::ir::ops {
@@ -65,29 +66,6 @@ Value insert_dim(Value x, int at, std::int64_t size) {
   DimList to;
   for (int d = 0; d < x.rank(); ++d) to.push_back(d + (d >= at));
   return broadcast_to(x, dims, to);
-}
-
-Value move_dim(Value x, std::int64_t from, std::int64_t to) {
-  DimList perm;
-  for (int d = 0; d < x.rank(); ++d)
-    if (d != from) perm.push_back(d);
-  perm.insert(perm.begin() + to, from);
-  return permute(x, perm);
-}
-
-/// Dim `at` as n blocks: [n, size / n] in its place.
-Value split_dim(Value x, std::int64_t at, std::int64_t n) {
-  Shape dims = x.dims();
-  dims.insert(dims.begin() + at, n);
-  dims[at + 1] /= n;
-  return reshape_to(x, dims);
-}
-/// Dims `at` and `at` + 1 as one.
-Value merge_dims(Value x, std::int64_t at) {
-  Shape dims = x.dims();
-  dims[at] *= dims[at + 1];
-  dims.erase(dims.begin() + at + 1);
-  return reshape_to(x, dims);
 }
 
 /// The examples' values along dim 0, copies of one if they share it.
@@ -416,6 +394,8 @@ constinit const OpDef all_reduce = {
       const AllReduce& a = e.attrs<AllReduce>();
       return Collective{.kind = Collective::Kind::all_reduce, .axes = a.axes, .reduce = a.kind};
     },
+    .expand = expand_all_reduce,
+    .has_kernel = has_all_reduce,
     .eval = eval_nowhere,
     .samples = [] { return Samples{}; },
 };
@@ -443,6 +423,8 @@ constinit const OpDef all_gather = {
       return Collective{
           .kind = Collective::Kind::all_gather, .axes = a.axes, .tiled = a.tiled, .dim = static_cast<int>(a.dim)};
     },
+    .expand = expand_all_gather,
+    .has_kernel = has_all_gather,
     .eval = eval_nowhere,
     .samples = [] { return Samples{}; },
 };
@@ -472,6 +454,8 @@ constinit const OpDef reduce_scatter = {
                         .tiled = a.tiled,
                         .dim = static_cast<int>(a.dim)};
     },
+    .expand = expand_reduce_scatter,
+    .has_kernel = has_reduce_scatter,
     .eval = eval_nowhere,
     .samples = [] { return Samples{}; },
 };
@@ -523,6 +507,8 @@ constinit const OpDef all_to_all = {
                         .split = static_cast<int>(a.split),
                         .concat = static_cast<int>(a.concat)};
     },
+    .expand = expand_all_to_all,
+    .has_kernel = has_all_to_all,
     .eval = eval_nowhere,
     .samples = [] { return Samples{}; },
 };

@@ -25,7 +25,7 @@ inline ir::FunctionRef parsed(const std::string& text) {
   return module->functions[0];
 }
 
-/// The program of one device of f's mesh, ready to run.
+/// The program of one device of f's mesh, ready to run on the process's platform.
 inline runtime::ExecutablePtr load_local(const ir::FunctionRef& f, const std::vector<bool>& donated = {},
                                          runtime::Tier tier = runtime::Tier::interpreted) {
   // The passes are to take it as it is, not as a program over global arrays that they have to split.
@@ -33,15 +33,24 @@ inline runtime::ExecutablePtr load_local(const ir::FunctionRef& f, const std::ve
   const auto keep = [&](int, std::string_view pass, const ir::FunctionRef& g) {
     if (pass == "schedule") kernels = passes::overlap(g->on_mesh(f->mesh()));
   };
-  passes::run_pipeline(f->on_mesh({}), {.observe = keep});
+  const codegen::Target& target = runtime::device(0).backend().target();
+  passes::run_pipeline(f->on_mesh({}), {.target = target, .observe = keep});
   const passes::Memory memory = passes::assign_memory(kernels, donated);
   const passes::Plan plan{.function = memory.function->on_mesh(f->mesh()),
                           .optimised = nullptr,
                           .arena_bytes = memory.arena_bytes,
                           .alias = memory.alias};
-  auto executable = runtime::Executable::load(codegen::lower(plan), {.tier = tier});
+  auto executable = runtime::Executable::load(codegen::lower(plan, target), {.tier = tier});
   REQUIRE_MESSAGE(executable.ok(), std::string(executable.status().message()));
   return *executable;
+}
+
+/// `text` about devices of the CPU, about those of the process's platform.
+inline std::string of_platform(std::string text) {
+  const std::string from = "cpu:", to = std::string(runtime::platform()) + ":";
+  for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
+    text.replace(at, from.size(), to);
+  return text;
 }
 
 inline std::vector<runtime::Device*> first_devices(int count) {

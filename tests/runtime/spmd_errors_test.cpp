@@ -48,8 +48,8 @@ std::string error_where(std::initializer_list<int> failing) {
 }  // namespace
 
 TEST_CASE("one device that fails is named, and no other waits for it") {
-  CHECK(error_where({2}) == "cpu:2 failed: model.cpp:7: check failed: x is positive");
-  CHECK(error_where({3, 1}) == "cpu:1 failed: model.cpp:7: check failed: x is positive");
+  CHECK(error_where({2}) == of_platform("cpu:2 failed: model.cpp:7: check failed: x is positive"));
+  CHECK(error_where({3, 1}) == of_platform("cpu:1 failed: model.cpp:7: check failed: x is positive"));
   CHECK(error_where({0, 1, 2, 3}) == "model.cpp:7: check failed: x is positive");
 }
 
@@ -63,7 +63,7 @@ TEST_CASE("the next run is not touched by a failure, unless it takes what failed
   const PerDevice failed = start(executable, to_devices(bad)), fine = start(executable, inputs);
   PerDevice mixed = inputs;
   mixed[3][0] = failed[3][0];
-  const std::string error = "cpu:1 failed: model.cpp:7: check failed: x is positive";
+  const std::string error = of_platform("cpu:1 failed: model.cpp:7: check failed: x is positive");
   CHECK(error_of(failed) == error);
   CHECK(to_host(fine, *f)[2][1].get(0) == 4);
   CHECK(error_of(start(executable, mixed)) == error);
@@ -81,9 +81,10 @@ TEST_CASE("a device that does not come is named with the place where the others 
       start(load_local(f), inputs, {.donated = {}, .loc = {}, .collective_timeout = milliseconds(200)});
   const std::string error = error_of(outputs);
   CHECK(std::chrono::steady_clock::now() - before < std::chrono::seconds(20));
-  const bool is_first = error.find("cpu:1") != std::string::npos;
+  const bool is_first = error.find(of_platform("cpu:1")) != std::string::npos;
   CHECK(error == fmt::format("model.cpp:8: all_reduce over y: {} did not come within 0.2 s; {} waited",
-                             is_first ? "cpu:1" : "cpu:3", is_first ? "cpu:0" : "cpu:2"));
+                             is_first ? of_platform("cpu:1") : of_platform("cpu:3"),
+                             is_first ? of_platform("cpu:0") : of_platform("cpu:2")));
   gate.set_value();
   CHECK(error_of(outputs) == error);
   CHECK(to_host(start(load_local(f), inputs), *f).size() == 4);
@@ -103,7 +104,8 @@ func @f(%x: f32[8]) -> f32[8] on @m {
   const PerDevice outputs =
       start(load_local(f), inputs, {.donated = {}, .loc = {}, .collective_timeout = milliseconds(1500)});
   CHECK(error_of(outputs) ==
-        "ring.cpp:4: ppermute over x: cpu:1 and cpu:4 did not come within 1.5 s; cpu:0, cpu:2 and cpu:3 waited");
+        of_platform(
+            "ring.cpp:4: ppermute over x: cpu:1 and cpu:4 did not come within 1.5 s; cpu:0, cpu:2 and cpu:3 waited"));
   gate.set_value();
 }
 
@@ -116,7 +118,7 @@ TEST_CASE("where one has failed and another does not come to an end, the run fai
   REQUIRE(runtime::device(1).queue().push([is_open] { is_open.wait(); }).ok());
   const PerDevice outputs =
       start(load_local(f), to_devices(inputs), {.donated = {}, .loc = {}, .collective_timeout = milliseconds(300)});
-  CHECK(error_of(outputs) == "cpu:2 failed: model.cpp:7: check failed: x is positive");
+  CHECK(error_of(outputs) == of_platform("cpu:2 failed: model.cpp:7: check failed: x is positive"));
   gate.set_value();
 }
 
@@ -133,7 +135,8 @@ func @f(%x: f32[8], %ok: bool[]) -> f32[8] on @m {
   CHECK(to_host(start(executable, to_devices(inputs)), *f)[3][0].get(7) == -2);
   inputs[0][1] = Literal::scalar(bool_, 0);
   const auto before = std::chrono::steady_clock::now();
-  CHECK(error_of(start(executable, to_devices(inputs))) == "cpu:0 failed: model.cpp:7: check failed: x is positive");
+  CHECK(error_of(start(executable, to_devices(inputs))) ==
+        of_platform("cpu:0 failed: model.cpp:7: check failed: x is positive"));
   CHECK(std::chrono::steady_clock::now() - before < std::chrono::seconds(20));
 }
 
@@ -161,10 +164,11 @@ func @f(%i: i32[], %x: f32[8]) -> f32[8] on @m {{
 }  // namespace
 
 TEST_CASE("devices that part ways are told at once") {
-  CHECK(error_of_branches("neg %x", "") == "branch.cpp:3: all_reduce over x: cpu:1 ended without it; cpu:0 waited");
+  CHECK(error_of_branches("neg %x", "") ==
+        of_platform("branch.cpp:3: all_reduce over x: cpu:1 ended without it; cpu:0 waited"));
   CHECK(error_of_branches("all_reduce %x", " {axes=[x], kind=max}") ==
-        "the devices of a group came to different collectives: cpu:0 to all_reduce over x at branch.cpp:3, cpu:1 to "
-        "all_reduce over x at branch.cpp:5");
+        of_platform("the devices of a group came to different collectives: cpu:0 to all_reduce over x at branch.cpp:3, "
+                    "cpu:1 to all_reduce over x at branch.cpp:5"));
 }
 
 TEST_CASE("a wrong set of devices is refused") {
@@ -177,9 +181,10 @@ TEST_CASE("a wrong set of devices is refused") {
   };
   std::vector<runtime::Device*> devices = first_devices(4);
   CHECK(error_on(first_devices(3), inputs) == "f runs on 4 devices; 3 and inputs for 4 were given");
-  CHECK(executable->run(*devices[0], inputs[0]).status().message() == "f runs on 4 devices, not on cpu:0 alone");
+  CHECK(executable->run(*devices[0], inputs[0]).status().message() ==
+        of_platform("f runs on 4 devices, not on cpu:0 alone"));
   std::swap(devices[0], devices[1]);
-  CHECK(error_on(devices, inputs) == "input 0 of f is on cpu:0, the run is on cpu:1");
+  CHECK(error_on(devices, inputs) == of_platform("input 0 of f is on cpu:0, the run is on cpu:1"));
   devices = {devices[1], devices[1], devices[2], devices[3]};
-  CHECK(error_on(devices, {inputs[0], inputs[0], inputs[2], inputs[3]}) == "f is given cpu:0 twice");
+  CHECK(error_on(devices, {inputs[0], inputs[0], inputs[2], inputs[3]}) == of_platform("f is given cpu:0 twice"));
 }

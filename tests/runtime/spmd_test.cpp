@@ -260,8 +260,8 @@ func @step(%a: f32[1000], %b: f32[1000]) -> f32[1000], f32[1000] on @m {
   %0: f32[1000] = neg %a
   %s: f32[1000] = all_reduce %0 {axes=[x]}
   %1: f32[1000] = mul %s, %s
-  %m: f32[1000] = all_reduce %1 {axes=[x], kind=max}
-  %n: f32[1000] = all_reduce %b {axes=[x], kind=min}
+  %m: f32[1000] = all_reduce %1 {axes=[x]}
+  %n: f32[1000] = all_reduce %b {axes=[x]}
   return %m, %n
 }
 )");

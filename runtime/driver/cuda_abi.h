@@ -19,6 +19,7 @@ using CUevent = struct CUevent_st*;
 using CUgraph = struct CUgraph_st*;
 using CUgraphNode = struct CUgraphNode_st*;
 using CUgraphExec = struct CUgraphExec_st*;
+using CUarray = struct CUarray_st*;
 using CUmemoryPool = struct CUmemPoolHandle_st*;
 using CUhostFn = void (*)(void* user_data);
 
@@ -211,6 +212,25 @@ struct CUDA_KERNEL_NODE_PARAMS {
   CUkernel kern;
   CUcontext ctx;
 };
+enum CUmemorytype : unsigned { CU_MEMORYTYPE_HOST = 1, CU_MEMORYTYPE_DEVICE = 2 };
+struct CUDA_MEMCPY3D_PEER {
+  std::size_t srcXInBytes, srcY, srcZ, srcLOD;
+  CUmemorytype srcMemoryType;
+  const void* srcHost;
+  CUdeviceptr srcDevice;
+  CUarray srcArray;
+  CUcontext srcContext;
+  std::size_t srcPitch, srcHeight;
+  std::size_t dstXInBytes, dstY, dstZ, dstLOD;
+  CUmemorytype dstMemoryType;
+  void* dstHost;
+  CUdeviceptr dstDevice;
+  CUarray dstArray;
+  CUcontext dstContext;
+  std::size_t dstPitch, dstHeight;
+  std::size_t WidthInBytes, Height, Depth;
+};
+
 enum CUgraphExecUpdateResult : unsigned {
   CU_GRAPH_EXEC_UPDATE_SUCCESS = 0,
   CU_GRAPH_EXEC_UPDATE_ERROR = 1,
@@ -315,6 +335,7 @@ using GetProcAddress = CUresult (*)(const char* name, void** function, int versi
   X(cuMemcpyPeerAsync, , 4000,                                                                                       \
     (CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, std::size_t bytes,              \
      CUstream stream))                                                                                               \
+  X(cuMemcpy3DPeerAsync, , 4000, (const CUDA_MEMCPY3D_PEER* copy, CUstream stream))                                  \
   X(cuMemsetD8Async, , 3020, (CUdeviceptr to, unsigned char value, std::size_t count, CUstream stream))              \
   X(cuMemsetD32Async, , 3020, (CUdeviceptr to, unsigned value, std::size_t count, CUstream stream))                  \
                                                                                                                      \

@@ -2,6 +2,7 @@
 // work is done.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "tests/emulator/fake_cuda/bytes.h"
@@ -113,6 +114,29 @@ SHEAF_EXPORT CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CU
                                         std::size_t bytes, CUstream stream) {
   return call_on_stream("cuMemcpyPeerAsync", stream, [&](Lock&, const StreamPtr& s) {
     return copy_between("cuMemcpyPeerAsync", to, device_of(to_context), from, device_of(from_context), bytes, *s);
+  });
+}
+
+SHEAF_EXPORT CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER* copy, CUstream stream) {
+  const char* name = "cuMemcpy3DPeerAsync";
+  return call_on_stream(name, stream, [&](Lock&, const StreamPtr& s) {
+    const CUDA_MEMCPY3D_PEER& c = *copy;
+    constexpr std::size_t kMostPitch = (std::size_t{1} << 31) - 1;
+    if (c.srcMemoryType != CU_MEMORYTYPE_DEVICE || c.dstMemoryType != CU_MEMORYTYPE_DEVICE)
+      return misuse(CUDA_ERROR_NOT_SUPPORTED, fmt::format("{}: the fake driver copies device memory only", name));
+    const bool overlaps =
+        c.srcPitch < c.WidthInBytes || c.dstPitch < c.WidthInBytes || c.srcHeight < c.Height || c.dstHeight < c.Height;
+    if (overlaps || std::max(c.srcPitch, c.dstPitch) > kMostPitch)
+      return misuse(CUDA_ERROR_INVALID_VALUE, fmt::format("{}: a pitch or height that does not fit", name));
+    for (std::size_t z = 0; z < c.Depth; ++z)
+      for (std::size_t y = 0; y < c.Height; ++y) {
+        const CUdeviceptr to = c.dstDevice + ((c.dstZ + z) * c.dstHeight + c.dstY + y) * c.dstPitch + c.dstXInBytes;
+        const CUdeviceptr from = c.srcDevice + ((c.srcZ + z) * c.srcHeight + c.srcY + y) * c.srcPitch + c.srcXInBytes;
+        const CUresult r =
+            copy_between(name, to, device_of(c.dstContext), from, device_of(c.srcContext), c.WidthInBytes, *s);
+        if (r) return r;
+      }
+    return CUDA_SUCCESS;
   });
 }
 

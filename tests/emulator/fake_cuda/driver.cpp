@@ -72,14 +72,15 @@ CUresult misuse(CUresult result, const std::string& text) {
   return result;
 }
 
-// A real device forgets its work; those who wait for its events on other devices go on.
+// A real device forgets its work; those who wait for its events on other devices go on, and those who wait for its part
+// of a collective wait.
 CUresult fault(Device& device, CUresult result, const std::string& text) {
   report(text);
   device.sticky = result;
   for (const auto& [handle, s] : driver().streams.all()) {
     if (s->device != &device) continue;
     for (const Work& w : s->queue)
-      if (w.kind == Work::Kind::record) w.event->done = std::max(w.event->done, w.version);
+      if (w.kind == Work::Kind::record && !w.event->is_gate) w.event->done = std::max(w.event->done, w.version);
     s->queue.clear();
   }
   return result;

@@ -48,7 +48,7 @@ void use_device(int ordinal) {
   set_current_device(exists ? driver().devices[static_cast<std::size_t>(ordinal)].get() : nullptr);
 }
 
-Gate make_gate() { return std::make_shared<Event>(Event{.recorded = 1}); }
+Gate make_gate() { return std::make_shared<Event>(Event{.recorded = 1, .is_gate = true}); }
 
 void open_now(const Gate& gate) {
   const Lock lock(mutex());

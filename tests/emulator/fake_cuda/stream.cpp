@@ -20,7 +20,7 @@ bool is_ready(const Stream& s) {
   if (s.queue.empty() || s.is_busy) return false;
   const Work& head = s.queue.front();
   if (head.kind != Work::Kind::wait || head.event->done >= head.version) return true;
-  return head.event->device && head.event->device->sticky;
+  return head.event->device && head.event->device->sticky && !head.event->is_gate;
 }
 
 // The stream that must go on for `s` to: itself, or that in which the event it waits for is recorded.

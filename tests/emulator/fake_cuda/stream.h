@@ -26,6 +26,7 @@ struct Event {
   Device* device = nullptr;  // null for one that no stream has been asked to record yet
   bool has_timing = true;
   std::uint64_t recorded = 0, done = 0;  // how often a record was asked for, and done
+  bool is_gate = false;  // of a collective: nobody opens it in place of a device that has failed
   std::weak_ptr<Stream> last = {};  // where it was last asked for
   Clock clock = {};  // of what was over then
   std::chrono::steady_clock::time_point time = {};

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace sheaf::nccl {
 namespace {
 
@@ -54,7 +56,7 @@ std::shared_ptr<Exchange> join(ncclComm_t comm, const Call& call) {
   if (!at) {
     at = std::make_shared<Exchange>(Exchange{.call = call, .first = comm->rank, .given = {}, .is_given = {}});
     at->given.resize(static_cast<std::size_t>(clique.ranks()));
-    for (int i = 0; i < clique.ranks(); ++i) at->is_given.push_back(fake_cuda::make_gate());
+    for (int i = 0; i < clique.ranks(); ++i) at->is_given.push_back(gate_of(clique));
   }
   const std::shared_ptr<Exchange> exchange = at;
   if (!(exchange->call == call)) {
@@ -85,10 +87,8 @@ std::shared_ptr<Message> join(Clique& clique, const Call& call, int from, int to
   auto& all = clique.messages[{from, to}];
   std::shared_ptr<Message>& at = all[number];
   if (!at)
-    at = std::make_shared<Message>(Message{.call = call,
-                                           .given = make_bytes(bytes_of(call)),
-                                           .is_given = fake_cuda::make_gate(),
-                                           .is_ready = fake_cuda::make_gate()});
+    at = std::make_shared<Message>(Message{
+        .call = call, .given = make_bytes(bytes_of(call)), .is_given = gate_of(clique), .is_ready = gate_of(clique)});
   const std::shared_ptr<Message> message = at;
   (is_sender ? message->is_sent : message->is_awaited) = true;
   if (!(message->call == call)) {
@@ -133,17 +133,23 @@ ncclResult_t refuse(ncclResult_t error, const std::string& text) {
   return error;
 }
 
+fake_cuda::Gate gate_of(Clique& clique) {
+  std::erase_if(clique.gates, [](const auto& gate) { return gate.expired(); });
+  fake_cuda::Gate gate = fake_cuda::make_gate();
+  clique.gates.push_back(gate);
+  return gate;
+}
+
+bool is_under_way(const Clique& clique) {
+  return std::any_of(clique.gates.begin(), clique.gates.end(), [](const auto& gate) { return !gate.expired(); });
+}
+
 ncclResult_t fail(Clique& clique, ncclResult_t error, const std::string& text) {
   if (clique.error) return clique.error;
   clique.error = error;
   clique.last_error = text;
-  for (const auto& [number, exchange] : clique.exchanges)
-    for (const fake_cuda::Gate& gate : exchange->is_given) fake_cuda::open_now(gate);
-  for (const auto& [ranks, messages] : clique.messages)
-    for (const auto& [number, message] : messages) {
-      fake_cuda::open_now(message->is_given);
-      fake_cuda::open_now(message->is_ready);
-    }
+  for (const std::weak_ptr<fake_cuda::Event>& gate : clique.gates)
+    if (const fake_cuda::Gate g = gate.lock()) fake_cuda::open_now(g);
   return refuse(error, text);
 }
 

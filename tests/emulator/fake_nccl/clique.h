@@ -52,6 +52,7 @@ struct Clique {
   int arrived = 0;
   std::map<std::uint64_t, std::shared_ptr<Exchange>> exchanges;  // those that not all have joined
   std::map<std::pair<int, int>, std::map<std::uint64_t, std::shared_ptr<Message>>> messages;
+  std::vector<std::weak_ptr<fake_cuda::Event>> gates;  // of all that is under way
   std::atomic<ncclResult_t> error = ncclSuccess;  // for good; the driver's work looks at it without the lock
   std::string last_error;
 
@@ -74,6 +75,9 @@ struct ncclComm {
 std::mutex& lock_of_cliques();
 std::condition_variable& arrivals();
 
+/// A gate that opens when the clique fails.
+fake_cuda::Gate gate_of(Clique& clique);
+bool is_under_way(const Clique& clique);
 /// The clique is of no more use: nobody waits in it any longer, and every call on it says so.
 ncclResult_t fail(Clique& clique, ncclResult_t error, const std::string& text);
 /// An error of one call, which ncclGetLastError tells.

@@ -205,7 +205,7 @@ SHEAF_EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm) {
   if (const ncclResult_t r = check_comm(comm, "ncclCommAbort")) return r;
   {
     const std::unique_lock lock(lock_of_cliques());
-    if (!comm->clique->exchanges.empty() || !comm->clique->messages.empty())
+    if (is_under_way(*comm->clique))
       fail(*comm->clique, ncclRemoteError, fmt::format("rank {} has aborted", comm->rank));
   }
   delete comm;

@@ -9,6 +9,7 @@
 #include <numeric>
 #include <utility>
 
+#include "codegen/kir/contract.h"
 #include "fmt/format.h"
 #include "ir/check.h"
 
@@ -16,6 +17,9 @@ namespace sheaf::codegen {
 namespace {
 
 using Dims = kir::Contract::Dims;
+using kir::merged;
+using kir::size_of;
+using kir::swapped;
 
 constexpr std::vector<std::int64_t> Dims::* kLists[] = {&Dims::extents, &Dims::lhs_strides, &Dims::rhs_strides,
                                                         &Dims::out_strides};
@@ -23,38 +27,6 @@ constexpr std::int64_t kShortestRun = 4;
 
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 constexpr std::int64_t round_up(std::int64_t a, std::int64_t b) { return ceil_div(a, b) * b; }
-
-std::int64_t size_of(const Dims& dims) {
-  return std::accumulate(dims.extents.begin(), dims.extents.end(), std::int64_t{1}, std::multiplies<>());
-}
-
-// Drops dims of extent 1, and merges neighbours that are one dim for every operand. Always leaves one dim.
-Dims merged(const Dims& dims) {
-  Dims result;
-  auto push = [&](std::int64_t extent, std::int64_t lhs, std::int64_t rhs, std::int64_t out) {
-    result.extents.push_back(extent);
-    result.lhs_strides.push_back(lhs);
-    result.rhs_strides.push_back(rhs);
-    result.out_strides.push_back(out);
-  };
-  for (std::size_t i = 0; i < dims.extents.size(); ++i) {
-    const std::int64_t extent = dims.extents[i];
-    if (extent == 1) continue;
-    const bool merges = !result.extents.empty() && result.lhs_strides.back() == extent * dims.lhs_strides[i] &&
-                        result.rhs_strides.back() == extent * dims.rhs_strides[i] &&
-                        result.out_strides.back() == extent * dims.out_strides[i];
-    if (!merges) {
-      push(extent, dims.lhs_strides[i], dims.rhs_strides[i], dims.out_strides[i]);
-      continue;
-    }
-    result.extents.back() *= extent;
-    result.lhs_strides.back() = dims.lhs_strides[i];
-    result.rhs_strides.back() = dims.rhs_strides[i];
-    result.out_strides.back() = dims.out_strides[i];
-  }
-  if (result.extents.empty()) push(1, 0, 0, 0);
-  return result;
-}
 
 // Without dims of extent 1; always leaves one dim.
 Dims without_ones(Dims dims) {
@@ -86,21 +58,6 @@ void take_batch_as_columns(kir::Contract& c) {
     (batch.*list).pop_back();
   }
   batch = merged(batch);
-}
-
-kir::Contract swapped(const kir::Contract& c) {
-  auto exchange = [](Dims dims) {
-    std::swap(dims.lhs_strides, dims.rhs_strides);
-    return dims;
-  };
-  kir::Contract result = c;
-  result.batch = exchange(c.batch);
-  result.m = exchange(c.n);
-  result.n = exchange(c.m);
-  result.k = exchange(c.k);
-  std::swap(result.lhs, result.rhs);
-  std::swap(result.lhs_offset, result.rhs_offset);
-  return result;
 }
 
 // Narrow integers wrap the same when computed in 32 bits and cut at the end.

@@ -316,18 +316,19 @@ class Lowering {
   void add_contract(Frame& frame, const std::string& name, const Group& group, const std::vector<BufferRef>& inputs,
                     const std::vector<BufferRef>& outputs) {
     const int node = kir::contraction_of(group);
-    SHEAF_CHECK(group.results.size() == 1 && node >= 0, name + ": a contraction is the only result of its kernel");
+    SHEAF_CHECK(node >= 0, name + ": no contraction in its kernel");
     kir::StridedOperand operands[2];
-    std::vector<BufferRef> buffers;
     for (int k = 0; k < 2; ++k) {
       const auto operand = kir::strided_operand(group, group.nodes[node].operands[k]);
       SHEAF_CHECK(operand, name + ": a contraction's operand does not lie in memory by strides");
       operands[k] = *operand;
-      buffers.push_back(inputs[operand->node]);
     }
-    buffers.push_back(outputs[0]);
-    kir::Kernel kernel = kir::contract_kernel(group, operands[0], operands[1]);
+    auto [kernel, reads] = kir::contract_kernel(group, operands[0], operands[1]);
+    std::vector<BufferRef> buffers;
+    for (int i : reads) buffers.push_back(inputs[i]);
+    buffers.insert(buffers.end(), outputs.begin(), outputs.end());
     if (!program_.target.is_gpu()) {
+      SHEAF_CHECK(kernel.phases.empty(), name + ": a CPU's contraction has no epilogue");
       if (const std::int64_t bytes = plan_contract(*kernel.contract, host_cpu_target()).shared_bytes)
         kernel.params.push_back({DType::u8, bytes, kir::Param::Access::temporary});
     }
@@ -335,7 +336,9 @@ class Lowering {
   }
 
   void add_step(Frame& frame, const std::string& name, kir::Kernel kernel, std::vector<BufferRef> buffers) {
-    for (std::size_t i = buffers.size(); i < kernel.params.size(); ++i) {
+    // A GPU's contraction is never stored where only its epilogue reads it.
+    const bool has_temporaries = !program_.target.is_gpu() || !kernel.contract;
+    for (std::size_t i = buffers.size(); has_temporaries && i < kernel.params.size(); ++i) {
       buffers.push_back(temporary(kernel.params[i].count * size_bytes(kernel.params[i].dtype)));
     }
     if (kernel.phases.empty() && !kernel.contract) return;  // nothing but empty results
@@ -384,7 +387,7 @@ class Lowering {
 
   int gpu_kernel(const std::string& name, kir::Kernel kernel, std::int64_t& scratch_bytes) {
     const std::string nest = kir::to_text(kernel);
-    CudaText text = emit_cuda(kernel, "sheaf_" + fingerprint(nest));
+    CudaText text = emit_cuda(kernel, "sheaf_" + fingerprint(nest), program_.target);
     scratch_bytes = text.scratch_bytes;
     const std::string program = cuda_program(text.functions);
     return kernel_index(name, std::move(kernel), nest, program, [&](KernelCode& code, const kir::Kernel& k) {
@@ -393,8 +396,9 @@ class Lowering {
         const CudaLaunch& launch = text.launches[i];
         code.phases.push_back({.entry = launch.entry,
                                .extent = launch.blocks,
-                               .unit_ps = k.phases.empty() ? 1000 : k.phases[i].unit_ps,
-                               .threads = launch.threads});
+                               .unit_ps = k.contract ? 1000 : k.phases[i].unit_ps,
+                               .threads = launch.threads,
+                               .shared_bytes = launch.dynamic_shared_bytes});
       }
     });
   }

@@ -37,6 +37,7 @@ struct Phase {
   std::int64_t unit_ps = 1000;  // estimated picoseconds per unit; below ~8 us in all the caller runs it alone
   std::int64_t scratch_bytes = 0;  // CPU: per thread; 64-byte aligned, uninitialised
   int threads = 1;  // GPU: of a block
+  std::int64_t shared_bytes = 0;  // GPU: of shared memory that a block asks for when it is launched
 };
 
 struct KernelCode {

@@ -107,18 +107,37 @@ absl::Status check_update(const Function& body) {
   return absl::OkStatus();
 }
 
-/// A contraction reads its operands through strides, may write its result permuted and then reshaped, and is all its
-/// kernel does.
-absl::Status check_contract(const Function& body) {
-  const Eqn* contract = body.results()[0].eqn();
+/// The result as a contraction's, perhaps permuted and then reshaped.
+bool is_written(Value result, const Eqn& contract) {
+  const Eqn* e = result.eqn();
   for (const OpDef* written : {&ops::reshape, &ops::transpose})
-    while (contract && contract->op == written) contract = contract->in(0).eqn();
-  if (body.results().size() != 1 || !contract || nest_of(*contract) != Nest::contract)
-    return refused("schedule=contract needs the contraction to be the only result");
-  for (Value v : contract->operands)
+    while (e && e->op == written) e = e->in(0).eqn();
+  return e == &contract;
+}
+
+/// A contraction reads its operands through strides. It is all its kernel does, or what follows is elementwise: of its
+/// elements, and of others at the same place.
+absl::Status check_contract(const Function& body) {
+  const auto is_contract = [](const Eqn* e) { return nest_of(*e) == Nest::contract; };
+  const Eqn& contract = **std::find_if(body.eqns().begin(), body.eqns().end(), is_contract);
+  for (Value v : contract.operands)
     for (; v.eqn(); v = v.eqn()->in(0))
       if (!is_strided_view(*v.eqn()))
         return refused("schedule=contract reads parameters and views of them, not {}", v.eqn()->op->name);
+  if (body.results().size() == 1 && is_written(body.results()[0], contract)) return absl::OkStatus();
+  ValueTable<char> follows(body, 0);
+  follows[contract.out()] = 1;
+  for (const Eqn* e : body.eqns()) {
+    for (Value v : e->operands) {
+      if (!follows[v]) continue;
+      const bool is_map = e->op->lower && std::holds_alternative<lowering::Map>(e->op->lower(*e));
+      if (!is_map || e->out().dims() != contract.out().dims())
+        return refused("schedule=contract has no place for {} of its result", e->op->name);
+      follows[e->out()] = 1;
+    }
+  }
+  for (Value r : body.results())
+    if (r.dims() != contract.out().dims()) return refused("schedule=contract needs results of the contraction's dims");
   return absl::OkStatus();
 }
 

@@ -117,7 +117,7 @@ Value insert_dim(Builder& b, Value x, int at, std::int64_t size) {
   return b.emit(ops::broadcast, {x}, std::move(c));
 }
 
-std::vector<FunctionRef> in_regions(const Eqn& e, FunctionRef (*pass)(const FunctionRef&)) {
+std::vector<FunctionRef> in_regions(const Eqn& e, absl::FunctionRef<FunctionRef(const FunctionRef&)> pass) {
   std::vector<FunctionRef> regions;
   for (const FunctionRef& r : e.regions) regions.push_back(pass(r));
   return regions;

@@ -65,7 +65,8 @@ bool is_constant_like(ir::Value v);
 ir::Value rebuild_constant(ir::Builder& b, ir::Value v);
 
 /// The regions of e after a pass.
-std::vector<ir::FunctionRef> in_regions(const ir::Eqn& e, ir::FunctionRef (*pass)(const ir::FunctionRef&));
+std::vector<ir::FunctionRef> in_regions(const ir::Eqn& e,
+                                        absl::FunctionRef<ir::FunctionRef(const ir::FunctionRef&)> pass);
 
 /// Dim `from` of x at `to`, the others in order.
 ir::Value move_dim(ir::Builder& b, ir::Value x, int from, int to);

@@ -39,7 +39,8 @@ std::string kernel_name(const Function& body) {
 // The region of one kernel under construction: members, the free values they read, and parameters for everything else.
 class Body {
  public:
-  Body(const Grouping& grouping, int index) : grouping_(grouping), index_(index), b_("body") {
+  Body(const Grouping& grouping, int index, const Target& target)
+      : grouping_(grouping), index_(index), target_(target), b_("body") {
     for (const Eqn* m : grouping.groups[index].members) {
       reads_in_memory_ = nest_of(*m) == Nest::contract || nest_of(*m) == Nest::host;
       copy(*m);
@@ -71,13 +72,15 @@ class Body {
     Values in;
     for (Value v : e.operands) in.push_back(read(v));
     b_.set_loc(e.loc, e.how);
-    const Values outs = b_.emit_all(e.op, std::move(in), e.attributes, in_regions(e, fuse));
+    const auto in_target = [&](const FunctionRef& region) { return fuse(region, target_); };
+    const Values outs = b_.emit_all(e.op, std::move(in), e.attributes, in_regions(e, in_target));
     for (int j = 0; j < e.num_out(); ++j) map_[e.out(j)] = outs[j];
     return outs;
   }
 
   const Grouping& grouping_;
   int index_;
+  const Target& target_;
   bool reads_in_memory_ = false;  // contractions and what the host runs read no literals
   Builder b_;
   absl::flat_hash_map<Value, Value> map_;
@@ -86,7 +89,8 @@ class Body {
 
 class Writer {
  public:
-  explicit Writer(const Function& f) : f_(f), grouping_(group_equations(f)), plan_(f.name()) {}
+  Writer(const Function& f, const Target& target)
+      : f_(f), target_(target), grouping_(group_equations(f, target)), plan_(f.name()) {}
 
   FunctionRef run() {
     const Values params = clone_params(plan_, f_, Mask(f_.params().size(), true));
@@ -106,7 +110,7 @@ class Writer {
       for (int j = 0; j < g.hero->num_out(); ++j) stored_[g.hero->out(j)] = in_memory(g.hero->in(j));
       return;
     }
-    Body body(grouping_, index);
+    Body body(grouping_, index, target_);
     const FunctionRef region = body.finish();
     Values operands;
     for (Value v : body.operands()) operands.push_back(in_memory(v));
@@ -153,6 +157,7 @@ class Writer {
   }
 
   const Function& f_;
+  const Target& target_;
   Grouping grouping_;
   Builder plan_;
   absl::flat_hash_map<Value, Value> stored_;  // parameters, dense constants and what kernels store, in the plan
@@ -161,6 +166,6 @@ class Writer {
 
 }  // namespace
 
-FunctionRef fuse(const FunctionRef& f) { return Writer(*f).run(); }
+FunctionRef fuse(const FunctionRef& f, const Target& target) { return Writer(*f, target).run(); }
 
 }  // namespace sheaf::passes

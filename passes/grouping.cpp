@@ -67,6 +67,7 @@ struct OpenGroup {
   std::vector<std::int64_t> reduced;  // dims of it, once there is a reduction
   bool has_reduce = false;
   bool is_closed = false;             // heroes take no company
+  bool is_contraction = false;        // but this one: what follows elementwise is done to its sums as they leave
   bool is_expensive = false;          // holds more than a few operations an element: not to be recomputed
   std::vector<const Eqn*> members;
   absl::flat_hash_set<int> sources, readers;  // groups whose values it reads, and that read its values
@@ -88,10 +89,33 @@ struct OpenGroup {
   }
 };
 
+// Of a GPU, where a kernel of our own is as good as the library's with the passes over memory that it saves: of small
+// products always; of large ones only on tensor cores, and only while their terms are few.
+bool takes_epilogue(const Eqn& e, const Target& target) {
+  constexpr double kSmallWork = 1 << 27;  // multiply-adds
+  constexpr double kFewTerms = 1024;
+  if (!target.is_gpu() || nest_of(e) != Nest::contract) return false;
+  const Type lhs = e.in(0).type(), rhs = e.in(1).type();
+  const auto count = [](Type t) { return static_cast<double>(t.num_elements()); };
+  const double results = count(e.out().type());
+  if (results == 0) return false;
+  const auto contract = std::get<lowering::Contract>(e.op->lower(e));
+  double terms = 1;
+  for (std::int64_t d : contract.lhs_contract) terms *= static_cast<double>(lhs.dim(static_cast<int>(d)));
+  if (results * terms < kSmallWork) return true;
+  const bool are_halves = (lhs.dtype() == DType::bf16 || lhs.dtype() == DType::f16) && rhs.dtype() == lhs.dtype();
+  return target.compute_capability() >= 80 && are_halves && terms <= kFewTerms;
+}
+
 class Grouper {
  public:
-  explicit Grouper(const Function& f)
-      : group_(f, -1), role_(f, Role::none), lowering_kind_(f, Kind::free), users_(f), is_result_(f, 0) {
+  Grouper(const Function& f, const Target& target)
+      : target_(target),
+        group_(f, -1),
+        role_(f, Role::none),
+        lowering_kind_(f, Kind::free),
+        users_(f),
+        is_result_(f, 0) {
     for (const Eqn* e : f.eqns())
       for (Value v : e->operands) users_[v].push_back(e);
     for (Value r : f.results()) is_result_[r] = 1;
@@ -147,7 +171,8 @@ class Grouper {
   void merge(int from, int to) {
     OpenGroup& g = groups_[from];
     OpenGroup& into = groups_[to];
-    if (g.is_closed || g.has_reduce || g.full != into.full || g.members.size() + into.members.size() > kMaxMembers)
+    if (g.is_closed || g.has_reduce || g.is_contraction || into.is_contraction || g.full != into.full ||
+        g.members.size() + into.members.size() > kMaxMembers)
       return;
     if (into.has_reduce && !into.has_rows()) return;
     for (int r : g.readers)
@@ -193,7 +218,7 @@ class Grouper {
     const Value from = e.in(0);
     if (!from.eqn() || group_[from] < 0 || is_result_[from] || users_[from].size() != 1) return false;
     const std::vector<const Eqn*>& members = groups_[group_[from]].members;
-    if (members.front()->op != &ops::dot) return false;
+    if (members.front()->op != &ops::dot || kind(*members.back()) == Kind::map) return false;
     if (e.op == &ops::reshape) return must_store(e);
     return members.back()->op != &ops::reshape &&
            keeps_columns(*members.front(), e, [&](Value v) { return group_[v] >= 0; });
@@ -243,7 +268,8 @@ class Grouper {
     } else {
       g.full = e.out().dims();
     }
-    g.is_closed = stands_alone(kind(e)) || is_kept_update(e);
+    g.is_contraction = takes_epilogue(e, target_);
+    g.is_closed = (stands_alone(kind(e)) && !g.is_contraction) || is_kept_update(e);
     g.is_expensive = kind(e) != Kind::free && is_costly(e);
     groups_.push_back(std::move(g));
     assign(e, static_cast<int>(groups_.size()) - 1, kind(e) == Kind::reduce ? Role::row : Role::full);
@@ -298,6 +324,7 @@ class Grouper {
   bool join(const Eqn& e, int index) {
     OpenGroup& g = groups_[index];
     if (kind(e) == Kind::indexed || kind(e) == Kind::free) return false;
+    if (g.is_contraction && (kind(e) != Kind::map || kind(*g.members.back()) == Kind::free)) return false;
     bool reads_row = false, reads_full = false;
     for (Value v : e.operands) {
       const std::optional<Role> role = seen(v, g, index);
@@ -354,7 +381,7 @@ class Grouper {
   // Absorbing re-indexes a whole elementwise group by e's space: nothing of it is stored but what e reads.
   bool absorb(const Eqn& e, int index) {
     OpenGroup& g = groups_[index];
-    if (kind(e) == Kind::reduce || g.has_reduce || spoils_update(e, g)) return false;
+    if (kind(e) == Kind::reduce || g.has_reduce || g.is_contraction || spoils_update(e, g)) return false;
     if (computed_elements(e, index) > sheaf::num_elements(g.full) && g.is_expensive) return false;
     for (const Eqn* m : g.members) {
       if (is_result_[m->out()]) return false;
@@ -443,6 +470,7 @@ class Grouper {
     return false;
   }
 
+  const Target& target_;
   ValueTable<int> group_;
   ValueTable<Role> role_;
   ValueTable<Kind> lowering_kind_;
@@ -453,6 +481,6 @@ class Grouper {
 
 }  // namespace
 
-Grouping group_equations(const Function& f) { return Grouper(f).result(); }
+Grouping group_equations(const Function& f, const Target& target) { return Grouper(f, target).result(); }
 
 }  // namespace sheaf::passes

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "ir/graph.h"
+#include "ir/target.h"
 
 namespace sheaf::passes {
 
@@ -19,6 +20,6 @@ struct Grouping {
   ir::ValueTable<int> group;   // of each value; -1: made again by whoever reads it
 };
 
-Grouping group_equations(const ir::Function& f);
+Grouping group_equations(const ir::Function& f, const ir::Target& target);
 
 }  // namespace sheaf::passes

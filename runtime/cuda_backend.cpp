@@ -197,7 +197,7 @@ absl::Status CudaBackend::run(Kernel& kernel, std::span<void* const> buffers) {
                                       .blockDimX = static_cast<unsigned>(phases[i].threads),
                                       .blockDimY = 1,
                                       .blockDimZ = 1,
-                                      .sharedMemBytes = 0,
+                                      .sharedMemBytes = static_cast<unsigned>(phases[i].shared_bytes),
                                       .hStream = stream_,
                                       .attrs = nullptr,
                                       .numAttrs = 0};

@@ -29,9 +29,15 @@ absl::StatusOr<const CudaKernel::Functions*> CudaKernel::on(const Cuda& cuda, in
   const absl::StatusOr<cuda::CUmodule> module = module_->on(cuda, ordinal);
   if (!module.ok()) return module.status();
   Functions functions;
-  for (const std::string& entry : entries_) {
-    absl::Status status = cuda.status(cuda.cuModuleGetFunction(&functions.emplace_back(), *module, entry.c_str()),
-                                      "cuModuleGetFunction of " + entry);
+  for (const codegen::Phase& phase : phases_) {
+    cuda::CUfunction& function = functions.emplace_back();
+    absl::Status status = cuda.status(cuda.cuModuleGetFunction(&function, *module, phase.entry.c_str()),
+                                      "cuModuleGetFunction of " + phase.entry);
+    if (!status.ok()) return status;
+    if (phase.shared_bytes == 0) continue;
+    status = cuda.status(cuda.cuFuncSetAttribute(function, cuda::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                                 static_cast<int>(phase.shared_bytes)),
+                         fmt::format("{} bytes of shared memory for {}", phase.shared_bytes, phase.entry));
     if (!status.ok()) return status;
   }
   counters().kernels_loaded.fetch_add(1, std::memory_order_relaxed);
@@ -59,9 +65,7 @@ absl::StatusOr<std::vector<CompiledKernel>> compile_cuda(std::span<const codegen
   const auto module = std::make_shared<CudaModule>(*std::move(image));
   std::vector<CompiledKernel> compiled;
   for (const codegen::KernelCode* kernel : kernels) {
-    std::vector<std::string> entries;
-    for (const codegen::Phase& phase : kernel->phases) entries.push_back(phase.entry);
-    compiled.push_back({.cuda = std::make_shared<CudaKernel>(module, std::move(entries)),
+    compiled.push_back({.cuda = std::make_shared<CudaKernel>(module, kernel->phases),
                         .code_bytes = module->bytes() / std::ssize(kernels)});
   }
   return compiled;

@@ -37,14 +37,14 @@ class CudaKernel {
  public:
   using Functions = std::vector<cuda::CUfunction>;
 
-  CudaKernel(std::shared_ptr<CudaModule> module, std::vector<std::string> entries)
-      : module_(std::move(module)), entries_(std::move(entries)) {}
+  CudaKernel(std::shared_ptr<CudaModule> module, std::vector<codegen::Phase> phases)
+      : module_(std::move(module)), phases_(std::move(phases)) {}
 
   absl::StatusOr<const Functions*> on(const Cuda& cuda, int ordinal);
 
  private:
   const std::shared_ptr<CudaModule> module_;
-  const std::vector<std::string> entries_;
+  const std::vector<codegen::Phase> phases_;
   std::mutex mutex_;
   std::map<int, Functions> loaded_;
 };

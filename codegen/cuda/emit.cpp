@@ -376,10 +376,10 @@ class PhasePrinter {
 
 }  // namespace
 
-CudaText emit_cuda(const kir::Kernel& kernel, const std::string& symbol) {
+CudaText emit_cuda(const kir::Kernel& kernel, const std::string& symbol, const Target& target) {
   CudaText out;
   if (kernel.contract) {
-    out.launches.push_back(emit_cuda_contract(*kernel.contract, symbol, out.functions));
+    emit_cuda_contract(kernel, symbol, target, out);
     return out;
   }
   for (const kir::Phase& phase : kernel.phases)

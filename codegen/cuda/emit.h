@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "codegen/kir/kir.h"
+#include "codegen/target.h"
 
 namespace sheaf::codegen {
 
@@ -16,6 +17,7 @@ struct CudaLaunch {
   std::int64_t blocks = 1;
   int threads = 1;
   std::int64_t shared_bytes = 0;  // declared by the function itself
+  std::int64_t dynamic_shared_bytes = 0;  // asked for at the launch
 };
 
 struct CudaText {
@@ -25,8 +27,8 @@ struct CudaText {
   std::int64_t scratch_bytes = 0;
 };
 
-/// Functions `symbol_0`, `symbol_1`, ...
-CudaText emit_cuda(const kir::Kernel& kernel, const std::string& symbol);
+/// Functions `symbol_0`, `symbol_1`, ... Without a target they use what every GPU has.
+CudaText emit_cuda(const kir::Kernel& kernel, const std::string& symbol, const Target& target = {});
 
 /// What the compiler is given: the pieces of the prelude that the functions use, and the functions.
 std::string cuda_program(std::string_view functions);

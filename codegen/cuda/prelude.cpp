@@ -8,6 +8,7 @@
 #include <iterator>
 #include <vector>
 
+#include "codegen/cuda/tiles.h"
 #include "ir/check.h"
 
 namespace sheaf::codegen {
@@ -389,6 +390,7 @@ std::span<const CudaPiece> cuda_pieces() {
     std::vector<CudaPiece> pieces(std::begin(kPieces), std::end(kPieces));
     pieces.push_back({"sf_wgmma_bf16", bf16});
     pieces.push_back({"sf_wgmma_f16", f16});
+    for (const CudaPiece& piece : cuda_tile_pieces()) pieces.push_back(piece);
     return pieces;
   }();
   return all;

@@ -1,5 +1,9 @@
 // The obvious triple loop. It defines what a contraction's emitter must compute, term by term and in this order.
+#include "codegen/kir/contract.h"
+
+#include <functional>
 #include <numeric>
+#include <utility>
 
 #include "codegen/kir/interp.h"
 #include "codegen/kir/lane_ops.h"
@@ -8,10 +12,6 @@ namespace sheaf::kir {
 namespace {
 
 using ir::ScalarOp;
-
-std::int64_t size_of(const Contract::Dims& d) {
-  return std::accumulate(d.extents.begin(), d.extents.end(), std::int64_t{1}, std::multiplies<>());
-}
 
 /// The element offset of position `flat` (row-major over `extents`).
 std::int64_t offset_of(std::int64_t flat, const std::vector<std::int64_t>& extents,
@@ -38,10 +38,56 @@ std::uint64_t accumulate(DType t, std::uint64_t a, std::uint64_t b, std::uint64_
 
 }  // namespace
 
+std::int64_t size_of(const Contract::Dims& dims) {
+  return std::accumulate(dims.extents.begin(), dims.extents.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+Contract::Dims merged(const Contract::Dims& dims) {
+  Contract::Dims result;
+  auto push = [&](std::int64_t extent, std::int64_t lhs, std::int64_t rhs, std::int64_t out) {
+    result.extents.push_back(extent);
+    result.lhs_strides.push_back(lhs);
+    result.rhs_strides.push_back(rhs);
+    result.out_strides.push_back(out);
+  };
+  for (std::size_t i = 0; i < dims.extents.size(); ++i) {
+    const std::int64_t extent = dims.extents[i];
+    if (extent == 1) continue;
+    const bool merges = !result.extents.empty() && result.lhs_strides.back() == extent * dims.lhs_strides[i] &&
+                        result.rhs_strides.back() == extent * dims.rhs_strides[i] &&
+                        result.out_strides.back() == extent * dims.out_strides[i];
+    if (!merges) {
+      push(extent, dims.lhs_strides[i], dims.rhs_strides[i], dims.out_strides[i]);
+      continue;
+    }
+    result.extents.back() *= extent;
+    result.lhs_strides.back() = dims.lhs_strides[i];
+    result.rhs_strides.back() = dims.rhs_strides[i];
+    result.out_strides.back() = dims.out_strides[i];
+  }
+  if (result.extents.empty()) push(1, 0, 0, 0);
+  return result;
+}
+
+Contract swapped(const Contract& c) {
+  auto exchange = [](Contract::Dims dims) {
+    std::swap(dims.lhs_strides, dims.rhs_strides);
+    return dims;
+  };
+  Contract result = c;
+  result.batch = exchange(c.batch);
+  result.m = exchange(c.n);
+  result.n = exchange(c.m);
+  result.k = exchange(c.k);
+  std::swap(result.lhs, result.rhs);
+  std::swap(result.lhs_offset, result.rhs_offset);
+  return result;
+}
+
 void run_contract(const Contract& c, void* const* buffers) {
   const auto* lhs = static_cast<const std::byte*>(buffers[0]);
   const auto* rhs = static_cast<const std::byte*>(buffers[1]);
-  auto* out = static_cast<std::byte*>(buffers[2]);
+  auto* out = static_cast<std::byte*>(buffers[c.result]);
   const int lhs_size = size_bytes(c.lhs), rhs_size = size_bytes(c.rhs), out_size = size_bytes(c.out);
   const std::int64_t batches = size_of(c.batch), rows = size_of(c.m), columns = size_of(c.n), terms = size_of(c.k);
   for (std::int64_t b = 0; b < batches; ++b) {

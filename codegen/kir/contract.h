@@ -19,10 +19,22 @@ struct StridedOperand {
 /// nullopt where reading `node` is more than one load at a strided address.
 std::optional<StridedOperand> strided_operand(const Group& group, int node);
 
-/// The contraction that gives the group its result, perhaps permuted and then reshaped; -1 where there is none.
+/// The group's contraction; -1 where there is none.
 int contraction_of(const Group& group);
 
-/// The kernel of the group's contraction over operands that lie so; parameters lhs, rhs, out.
-Kernel contract_kernel(const Group& group, const StridedOperand& lhs, const StridedOperand& rhs);
+/// The kernel of a group's contraction and of what follows it elementwise.
+struct ContractKernel {
+  Kernel kernel;
+  std::vector<int> inputs;  // of the group, in the order of the first parameters; its results are the next
+};
+/// Over operands that lie so.
+ContractKernel contract_kernel(const Group& group, const StridedOperand& lhs, const StridedOperand& rhs);
+
+/// How many positions a list of dims has.
+std::int64_t size_of(const Contract::Dims& dims);
+/// Without dims of extent 1, and neighbours that are one dim for every operand as one. Always leaves one dim.
+Contract::Dims merged(const Contract::Dims& dims);
+/// The same result with the operands exchanged: rows become columns.
+Contract swapped(const Contract& contract);
 
 }  // namespace sheaf::kir

@@ -462,7 +462,7 @@ void Interpreter::run(int phase, void* const* buffers, std::int64_t begin, std::
 }
 
 void Interpreter::run(void* const* buffers) const {
-  if (contract_) return run_contract(*contract_, buffers);
+  if (contract_) run_contract(*contract_, buffers);
   for (const auto& phase : phases_) {
     std::vector<std::byte> scratch(static_cast<std::size_t>(phase->scratch_size));
     phase->run(buffers, 0, phase->units, scratch.data());

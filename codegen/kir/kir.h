@@ -159,6 +159,7 @@ struct Contract {
   };
   Dims batch, m, n, k;
   std::int64_t lhs_offset = 0, rhs_offset = 0, out_offset = 0;
+  BufferId result = 2;  // the parameter that out is
   DType lhs = DType::f32, rhs = DType::f32, out = DType::f32, accumulate = DType::f32;
 };
 
@@ -166,8 +167,10 @@ struct Kernel {
   std::string name;  // op list; the key is the hash of the text
   std::vector<Param> params;
   std::vector<Phase> phases;  // run one after the other
-  std::optional<Contract>
-      contract;  // then params are lhs, rhs, out and perhaps a temporary; no phases: the emitter's own nest
+  /// Of the first two parameters. What follows it is at most one phase, the epilogue, whose axes 0, 1 and 2 are batch,
+  /// row and column: it reads the contraction's result nowhere but there, once, so that an emitter may let it have each
+  /// sum as it is done. The CPU's has none, and perhaps a temporary.
+  std::optional<Contract> contract = std::nullopt;
 };
 
 /// Up to where the next one begins.

@@ -188,7 +188,9 @@ std::vector<Bytes> run_on_engine(const Text& text, const Case& c, const codegen:
   if (emitted.scratch_bytes > 0) b.add_unwritten<std::byte>("scratch", emitted.scratch_bytes);
   for (const codegen::CudaLaunch& l : emitted.launches) {
     const auto ran = run(text.kernel(l.entry),
-                         {.grid = {static_cast<unsigned>(l.blocks)}, .block = {static_cast<unsigned>(l.threads)}},
+                         {.grid = {static_cast<unsigned>(l.blocks)},
+                          .block = {static_cast<unsigned>(l.threads)},
+                          .dynamic_shared_bytes = l.dynamic_shared_bytes},
                          b.params().data(), b.allocations, policy);
     REQUIRE_MESSAGE(ran.ok(), ran.status().ToString());
     CHECK(ran->threads == l.blocks * l.threads);

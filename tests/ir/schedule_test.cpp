@@ -85,7 +85,7 @@ TEST_CASE("an update changes a parameter that nothing else reads") {
   CHECK(refusal("schedule=update", "f32[4]", "%r: f32[4] = neg %x", "f32[4]") == refused);
 }
 
-TEST_CASE("a contraction is alone and reads through views") {
+TEST_CASE("a contraction reads through views, and only what is elementwise follows it") {
   CHECK(refusal("schedule=contract", "f32[4, 4]", "%r: f32[4, 4] = dot %x, %x {lhs=[1], rhs=[0]}", "f32[4, 4]") ==
         "fits");
   CHECK(refusal("schedule=contract", "f32[4, 4]",
@@ -95,6 +95,16 @@ TEST_CASE("a contraction is alone and reads through views") {
                 "%0: f32[4, 4] = exp %x\n%r: f32[4, 4] = dot %x, %0 {lhs=[1], rhs=[0]}",
                 "f32[4, 4]") == "schedule=contract reads parameters and views of them, not exp");
   CHECK(refusal("schedule=contract", "f32[4, 4]",
-                "%0: f32[4, 4] = dot %x, %x {lhs=[1], rhs=[0]}\n%r: f32[4, 4] = neg %0",
-                "f32[4, 4]") == "schedule=contract needs the contraction to be the only result");
+                "%0: f32[4, 4] = dot %x, %x {lhs=[1], rhs=[0]}\n%1: f32[4, 4] = add %0, %x\n%r: f32[4, 4] = neg %1",
+                "f32[4, 4]") == "fits");
+  CHECK(refusal("schedule=contract", "f32[4, 4]",
+                "%0: f32[4, 4] = dot %x, %x {lhs=[1], rhs=[0]}\n%1: f32[4, 4] = neg %0\n%r: f32[4, 4] = transpose %1 "
+                "{perm=[1, 0]}",
+                "f32[4, 4]") == "schedule=contract has no place for transpose of its result");
+  const auto module = ir::parse(
+      "func @f(%x: f32[4, 4], %y: f32[2]) -> f32[4, 4], f32[2] {\n%r: f32[4, 4], %s: f32[2] = kernel %x, %y "
+      "{schedule=contract} (%x: f32[4, 4], %y: f32[2]) {\n%r: f32[4, 4] = dot %x, %x {lhs=[1], rhs=[0]}\n%s: f32[2] = "
+      "neg %y\nreturn %r, %s\n}\nreturn %r, %s\n}\n");
+  CHECK(std::string(module.status().message()).find("schedule=contract needs results of the contraction's dims") !=
+        std::string::npos);
 }

@@ -1,9 +1,11 @@
-// Contract: dimension numbers to four lists of strided dims. The sums themselves are the emitter's.
+// Contract: dimension numbers to four lists of strided dims. The sums themselves are the emitter's; what follows them
+// is a map of one element.
 #include "codegen/kir/contract.h"
 
 #include <algorithm>
 
 #include "codegen/kir/reader.h"
+#include "ir/check.h"
 #include "ir/literal.h"
 
 namespace sheaf::kir {
@@ -36,6 +38,63 @@ Dims others(const Dims& a, const Dims& b, std::size_t rank) {
     if (std::find(a.begin(), a.end(), d) == a.end() && std::find(b.begin(), b.end(), d) == b.end()) rest.push_back(d);
   }
   return rest;
+}
+
+Contract contract_of(const Group& g, int node, const StridedOperand& lhs, const StridedOperand& rhs,
+                     const Dims& out_strides) {
+  const auto& c = *g.as<low::Contract>(node);
+  const int lhs_node = g.nodes[node].operands[0], rhs_node = g.nodes[node].operands[1];
+  const Shape &lhs_dims = g.dims(lhs_node), &rhs_dims = g.dims(rhs_node);
+  Contract contract;
+  std::size_t out = 0;
+  const auto add = [](Contract::Dims& dims, std::int64_t extent, std::int64_t l, std::int64_t r, std::int64_t o) {
+    dims.extents.push_back(extent);
+    dims.lhs_strides.push_back(l);
+    dims.rhs_strides.push_back(r);
+    dims.out_strides.push_back(o);
+  };
+  for (std::size_t i = 0; i < c.lhs_batch.size(); ++i, ++out) {
+    add(contract.batch, lhs_dims[c.lhs_batch[i]], lhs.strides[c.lhs_batch[i]], rhs.strides[c.rhs_batch[i]],
+        out_strides[out]);
+  }
+  for (std::int64_t d : others(c.lhs_batch, c.lhs_contract, lhs_dims.size())) {
+    add(contract.m, lhs_dims[d], lhs.strides[d], 0, out_strides[out++]);
+  }
+  for (std::int64_t d : others(c.rhs_batch, c.rhs_contract, rhs_dims.size())) {
+    add(contract.n, rhs_dims[d], 0, rhs.strides[d], out_strides[out++]);
+  }
+  for (std::size_t i = 0; i < c.lhs_contract.size(); ++i) {
+    add(contract.k, lhs_dims[c.lhs_contract[i]], lhs.strides[c.lhs_contract[i]], rhs.strides[c.rhs_contract[i]], 0);
+  }
+  contract.lhs_offset = lhs.offset;
+  contract.rhs_offset = rhs.offset;
+  contract.lhs = g.dtype(lhs_node);
+  contract.rhs = g.dtype(rhs_node);
+  contract.out = g.dtype(node);
+  contract.accumulate = c.accumulate;
+  return contract;
+}
+
+Phase epilogue(const Group& g, const Kernel& kernel, int node, const NodeBuffers& buffers,
+               const std::vector<BufferId>& results) {
+  const Contract& c = *kernel.contract;
+  PhaseBuilder b(kernel.params, size_of(c.batch));
+  IndexPool& pool = b.indices();
+  const Index batch = b.unit(), row = b.axis(b.begin_for("row", size_of(c.m), LoopKind::serial));
+  const Index column = b.axis(b.begin_for("column", size_of(c.n), LoopKind::vector));
+  Position at;
+  for (const auto& [flat, dims] : {std::pair(batch, &c.batch), {row, &c.m}, {column, &c.n}})
+    for (Index digit : unflatten(pool, flat, dims->extents)) at.push_back(digit);
+  Reader reader(b, g, buffers);
+  reader.bind(node, at, b.load(c.result, flatten(pool, at, g.dims(node))));
+  std::vector<ValueId> values;
+  for (int r : g.results) values.push_back(reader.read(r, at));
+  SHEAF_CHECK(reader.ok(), "what follows a contraction reads more of it than the element at hand");
+  for (std::size_t j = 0; j < results.size(); ++j)
+    if (results[j] != c.result) b.store(results[j], flatten(pool, at, g.dims(node)), values[j]);
+  b.end();
+  b.end();
+  return b.finish(1000);
 }
 
 }  // namespace
@@ -83,50 +142,44 @@ std::optional<StridedOperand> strided_operand(const Group& g, int node) {
 }
 
 int contraction_of(const Group& g) {
-  const int node = written(g).node;
-  return g.as<low::Contract>(node) ? node : -1;
+  for (int node = g.num_inputs; node < std::ssize(g.nodes); ++node)
+    if (g.as<low::Contract>(node)) return node;
+  return -1;
 }
 
-Kernel contract_kernel(const Group& g, const StridedOperand& lhs, const StridedOperand& rhs) {
-  const auto [node, out_strides] = written(g);
-  const auto& c = *g.as<low::Contract>(node);
-  const int lhs_node = g.nodes[node].operands[0], rhs_node = g.nodes[node].operands[1];
-  const Shape &lhs_dims = g.dims(lhs_node), &rhs_dims = g.dims(rhs_node);
-  Contract contract;
-  std::size_t out = 0;
-  const auto add = [](Contract::Dims& dims, std::int64_t extent, std::int64_t l, std::int64_t r, std::int64_t o) {
-    dims.extents.push_back(extent);
-    dims.lhs_strides.push_back(l);
-    dims.rhs_strides.push_back(r);
-    dims.out_strides.push_back(o);
-  };
-  for (std::size_t i = 0; i < c.lhs_batch.size(); ++i, ++out) {
-    add(contract.batch, lhs_dims[c.lhs_batch[i]], lhs.strides[c.lhs_batch[i]], rhs.strides[c.rhs_batch[i]],
-        out_strides[out]);
-  }
-  for (std::int64_t d : others(c.lhs_batch, c.lhs_contract, lhs_dims.size())) {
-    add(contract.m, lhs_dims[d], lhs.strides[d], 0, out_strides[out++]);
-  }
-  for (std::int64_t d : others(c.rhs_batch, c.rhs_contract, rhs_dims.size())) {
-    add(contract.n, rhs_dims[d], 0, rhs.strides[d], out_strides[out++]);
-  }
-  for (std::size_t i = 0; i < c.lhs_contract.size(); ++i) {
-    add(contract.k, lhs_dims[c.lhs_contract[i]], lhs.strides[c.lhs_contract[i]], rhs.strides[c.rhs_contract[i]], 0);
-  }
-  contract.lhs_offset = lhs.offset;
-  contract.rhs_offset = rhs.offset;
-  contract.lhs = g.dtype(lhs_node);
-  contract.rhs = g.dtype(rhs_node);
-  contract.out = g.dtype(node);
-  contract.accumulate = c.accumulate;
+ContractKernel contract_kernel(const Group& g, const StridedOperand& lhs, const StridedOperand& rhs) {
+  const Written w = written(g);
+  const int node = contraction_of(g);
+  const bool is_alone = g.results.size() == 1 && w.node == node;
+  ContractKernel all{.kernel = {}, .inputs = {lhs.node, rhs.node}};
+  Kernel& kernel = all.kernel;
+  kernel.contract = contract_of(g, node, lhs, rhs, is_alone ? w.strides : ir::strides_of(g.dims(node)));
   const auto param = [&](int n, Param::Access access) {
-    return Param{g.dtype(n), g.nodes[n].type.num_elements(), access};
+    kernel.params.push_back({g.dtype(n), g.nodes[n].type.num_elements(), access});
+    return static_cast<BufferId>(kernel.params.size()) - 1;
   };
-  return {.name = "",
-          .params = {param(lhs.node, Param::Access::read), param(rhs.node, Param::Access::read),
-                     param(node, Param::Access::write)},
-          .phases = {},
-          .contract = std::move(contract)};
+  NodeBuffers buffers(g.nodes.size(), -1);
+  buffers[lhs.node] = param(lhs.node, Param::Access::read);
+  const BufferId rhs_buffer = param(rhs.node, Param::Access::read);
+  if (buffers[rhs.node] < 0) buffers[rhs.node] = rhs_buffer;
+  if (is_alone) {
+    kernel.contract->result = param(node, Param::Access::write);
+    return all;
+  }
+  for (int i = 0; i < g.num_inputs; ++i) {
+    if (buffers[i] >= 0) continue;
+    buffers[i] = param(i, Param::Access::read);
+    all.inputs.push_back(i);
+  }
+  kernel.contract->result = -1;
+  std::vector<BufferId> results;
+  for (int r : g.results) {
+    results.push_back(param(r, r == node ? Param::Access::read_write : Param::Access::write));
+    if (r == node) kernel.contract->result = results.back();
+  }
+  if (kernel.contract->result < 0) kernel.contract->result = param(node, Param::Access::temporary);
+  kernel.phases.push_back(epilogue(g, kernel, node, buffers, results));
+  return all;
 }
 
 }  // namespace sheaf::kir

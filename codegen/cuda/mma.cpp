@@ -1,0 +1,302 @@
+// The text of one kernel, from the outside in: which tile a block has, how its operands come into shared memory, the
+// products, and how sums leave the registers.
+#include "codegen/cuda/mma.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <limits>
+
+#include "codegen/cuda/contract.h"
+#include "codegen/cuda/epilogue.h"
+#include "codegen/kir/contract.h"
+
+namespace sheaf::codegen {
+namespace {
+
+using Dims = kir::Contract::Dims;
+using kir::size_of;
+
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+// The larger ones need fewer loads for a product; the smaller ones leave fewer multiprocessors without work.
+constexpr MmaTile kTiles[] = {
+    {.rows = 128, .columns = 256, .terms = 32, .warp_rows = 64, .warp_columns = 64, .stages = 3, .speed = 1.0},
+    {.rows = 128, .columns = 128, .terms = 32, .warp_rows = 64, .warp_columns = 32, .stages = 4, .speed = 0.95},
+    {.rows = 64, .columns = 128, .terms = 32, .warp_rows = 64, .warp_columns = 32, .stages = 4, .speed = 0.8},
+    {.rows = 64, .columns = 64, .terms = 32, .warp_rows = 32, .warp_columns = 32, .stages = 4, .speed = 0.65},
+    {.rows = 32, .columns = 128, .terms = 64, .warp_rows = 32, .warp_columns = 32, .stages = 3, .speed = 0.5},
+    {.rows = 16, .columns = 128, .terms = 64, .warp_rows = 16, .warp_columns = 32, .stages = 3, .speed = 0.3},
+};
+
+constexpr std::int64_t kMostPositions = 1 << 30;  // rows, columns or terms: they are counted in 32 bits
+constexpr std::int64_t kFewestSplitTerms = 256;
+constexpr int kMostSplits = 32;
+constexpr int kGroupedRows = 8;  // tiles of rows that neighbouring blocks share, so that L2 serves both operands
+
+constexpr std::int64_t kFewRows =
+    16;  // such a product takes as long as reading its right operand: as much at a time as can be
+
+MmaTile choose_tile(std::int64_t rows, std::int64_t columns, std::int64_t batches, int processors) {
+  if (rows <= kFewRows) return std::end(kTiles)[-1];
+  const MmaTile* best = nullptr;
+  double best_cost = std::numeric_limits<double>::infinity();
+  for (const MmaTile& t : kTiles) {
+    const std::int64_t blocks = ceil_div(rows, t.rows) * ceil_div(columns, t.columns) * batches;
+    const double cost = static_cast<double>(ceil_div(blocks, processors) * t.rows * t.columns) / t.speed;
+    if (cost < best_cost) best = &t, best_cost = cost;
+  }
+  return *best;
+}
+
+class Printer {
+ public:
+  Printer(const kir::Kernel& kernel, const MmaPlan& plan)
+      : kernel_(kernel), epilogue_(kernel), p_(plan), t_(plan.tile), c_(plan.contract) {}
+
+  std::int64_t blocks() const { return tiles() * p_.splits * batches_; }
+  std::int64_t elements() const { return batches_ * rows_ * columns_; }
+
+  std::string print(const std::string& entry) const {
+    std::string out = signature(entry, t_.threads());
+    out += "  SF_DYNAMIC_SHARED(sf_u16, memory);\n";
+    out += place() + sums() + loads() + products() + results() + "}\n";
+    return out;
+  }
+
+  /// The second launch: the splits' sums of one element after the other.
+  std::string print_finish(const std::string& entry, int threads) const {
+    std::string out = signature(entry, threads);
+    out += fmt::format("  const sf_i64 i = blockIdx.x * {}ll + threadIdx.x;\n", threads);
+    out += fmt::format("  if (i >= {}) return;\n", elements());
+    out += fmt::format("  const sf_i32 b = i / {}, row = i % {} / {}, column = i % {};\n", rows_ * columns_,
+                       rows_ * columns_, columns_, columns_);
+    out += "  const float* part = (const float*)scratch + i;\n  float sum = part[0];\n";
+    out +=
+        fmt::format("#pragma unroll\n  for (int s = 1; s < {}; ++s) sum += part[s * {}ll];\n", p_.splits, elements());
+    return out + "  " + store() + "\n}\n";
+  }
+
+ private:
+  std::int64_t row_tiles() const { return ceil_div(rows_, t_.rows); }
+  std::int64_t column_tiles() const { return ceil_div(columns_, t_.columns); }
+  std::int64_t tiles() const { return row_tiles() * column_tiles(); }
+
+  std::string signature(const std::string& entry, int threads) const {
+    return fmt::format("extern \"C\" __global__ void __launch_bounds__({}) {}({}{}) {{\n", threads, entry,
+                       epilogue_.parameters(), p_.splits > 1 ? ", sf_u8* scratch" : "");
+  }
+
+  /// Blocks that follow each other walk down a few tiles of rows before they go on to the next columns.
+  std::string place() const {
+    std::string out =
+        fmt::format("  const sf_i32 tile = blockIdx.x % {}, split = blockIdx.x / {} % {}, b = blockIdx.x / {};\n",
+                    tiles(), tiles(), p_.splits, tiles() * p_.splits);
+    out += fmt::format(
+        "  const sf_i32 group = tile / {0} * {1}, height = {2} - group < {1} ? {2} - group : {1};\n"
+        "  const sf_i32 row0 = (group + tile % {0} % height) * {3}, column0 = tile % {0} / height * {4};\n",
+        kGroupedRows * column_tiles(), kGroupedRows, row_tiles(), t_.rows, t_.columns);
+    out += fmt::format(
+        "  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warp_row = warp / {0} * {1}, warp_column = warp "
+        "% {0} * {2};\n",
+        t_.columns / t_.warp_columns, t_.warp_rows, t_.warp_columns);
+    out +=
+        p_.splits == 1
+            ? fmt::format("  const sf_i32 k_begin = 0, k_end = {};\n", terms_)
+            : fmt::format("  const sf_i32 k_begin = split * {0}, k_end = {1} - k_begin < {0} ? {1} : k_begin + {0};\n",
+                          p_.split_terms, terms_);
+    return out;
+  }
+
+  std::string sums() const {
+    return fmt::format(
+        "  float sums[{0}][{1}][4];\n"
+        "#pragma unroll\n  for (int i = 0; i < {0}; ++i)\n"
+        "#pragma unroll\n    for (int j = 0; j < {1}; ++j)\n"
+        "#pragma unroll\n      for (int e = 0; e < 4; ++e) sums[i][j][e] = 0;\n",
+        t_.warp_rows / 16, t_.warp_columns / 8);
+  }
+
+  std::string loads() const {
+    return fmt::format(
+        "  const auto load = [&](int stage, sf_i32 k0) {{\n"
+        "    sf_u16* const lhs = memory + stage * {};\n    sf_u16* const rhs = lhs + {};\n{}{}  }};\n",
+        t_.stage_elements(), t_.rows * t_.terms, load(lhs_, "lhs", "row0", t_.rows, rows_),
+        load(rhs_, "rhs", "column0", t_.columns, columns_));
+  }
+
+  std::string load(const ContractOperand& o, std::string_view tile, std::string_view first, int extent,
+                   std::int64_t outer_end) const {
+    const int width = o.width(), columns = o.has_k_rows() ? t_.terms : extent;
+    const int copies = extent * t_.terms / width / t_.threads();
+    std::string there;
+    if (outer_end % extent != 0) there = fmt::format("at < {}", outer_end);
+    if (terms_ % t_.terms != 0) there += there.empty() ? "k < k_end" : " && k < k_end";
+    const std::string address = o.address("b", "at", "k");
+    const std::string copy =
+        width == 1
+            ? fmt::format("{}[sf_tile_at<{}>(r, q)] = is_there ? {}[{}] : (sf_u16)0", tile, columns, o.pointer, address)
+            : fmt::format("sf_cp_async<{}>({} + sf_tile_at<{}>(r, q), {} + (is_there ? {} : 0), is_there)", 2 * width,
+                          tile, columns, o.pointer, address);
+    return fmt::format(
+        "{unroll}    for (int i = 0; i < {copies}; ++i) {{\n"
+        "      const int c = threadIdx.x + {threads} * i, r = c / {per_row}, q = c % {per_row} * {width};\n"
+        "      const sf_i32 at = {first} + {outer}, k = k0 + {term};\n"
+        "      const bool is_there = {there};\n"
+        "      {copy};\n"
+        "    }}\n",
+        fmt::arg("unroll", copies <= 8 ? "#pragma unroll\n" : "#pragma unroll 4\n"), fmt::arg("copies", copies),
+        fmt::arg("threads", t_.threads()), fmt::arg("per_row", columns / width), fmt::arg("width", width),
+        fmt::arg("first", first), fmt::arg("outer", o.has_k_rows() ? "r" : "q"),
+        fmt::arg("term", o.has_k_rows() ? "q" : "r"), fmt::arg("there", there.empty() ? "true" : there),
+        fmt::arg("copy", copy));
+  }
+
+  /// A stage is loaded into where the one before last was read from: all warps are past that at the barrier.
+  std::string products() const {
+    return fmt::format(
+        "#pragma unroll\n"
+        "  for (int s = 0; s < {ahead}; ++s) {{\n"
+        "    if (k_begin + {terms} * s < k_end) load(s, k_begin + {terms} * s);\n"
+        "    sf_cp_async_commit();\n"
+        "  }}\n"
+        "  int stage = 0;\n"
+        "  for (sf_i32 k0 = k_begin; k0 < k_end; k0 += {terms}) {{\n"
+        "    sf_cp_async_wait<{pending}>();\n"
+        "    __syncthreads();\n"
+        "    if (k0 + {reach} < k_end) load(stage == 0 ? {ahead} : stage - 1, k0 + {reach});\n"
+        "    sf_cp_async_commit();\n"
+        "    const sf_u16* const lhs = memory + stage * {stage};\n"
+        "    const sf_u16* const rhs = lhs + {lhs_elements};\n"
+        "#pragma unroll\n"
+        "    for (int k = 0; k < {terms}; k += 16) {{\n"
+        "      sf_u32 left[{m}][4], right[{pairs}][4];\n"
+        "#pragma unroll\n"
+        "      for (int i = 0; i < {m}; ++i) {left}(left[i], lhs, warp_row + 16 * i, k);\n"
+        "#pragma unroll\n"
+        "      for (int j = 0; j < {pairs}; ++j) {right}(right[j], rhs, warp_column + 16 * j, k);\n"
+        "#pragma unroll\n"
+        "      for (int i = 0; i < {m}; ++i)\n"
+        "#pragma unroll\n"
+        "        for (int j = 0; j < {n}; ++j) {mma}(sums[i][j], left[i], right[j / 2] + j % 2 * 2);\n"
+        "    }}\n"
+        "    stage = stage == {ahead} ? 0 : stage + 1;\n"
+        "  }}\n",
+        fmt::arg("ahead", t_.stages - 1), fmt::arg("pending", t_.stages - 2), fmt::arg("terms", t_.terms),
+        fmt::arg("reach", t_.terms * (t_.stages - 1)), fmt::arg("stage", t_.stage_elements()),
+        fmt::arg("lhs_elements", t_.rows * t_.terms), fmt::arg("m", t_.warp_rows / 16),
+        fmt::arg("n", t_.warp_columns / 8), fmt::arg("pairs", t_.warp_columns / 16),
+        fmt::arg("left", lhs_.has_k_rows() ? fmt::format("sf_lhs_fragment<{}>", t_.terms)
+                                           : fmt::format("sf_lhs_fragment_trans<{}>", t_.rows)),
+        fmt::arg("right", rhs_.has_k_rows() ? fmt::format("sf_rhs_fragments<{}>", t_.terms)
+                                            : fmt::format("sf_rhs_fragments_trans<{}>", t_.columns)),
+        fmt::arg("mma", c_.lhs == DType::bf16 ? "sf_mma_bf16" : "sf_mma_f16"));
+  }
+
+  /// 16 rows of a warp at a time go through shared memory, so that they are written as they lie. The pitch lets a
+  /// fragment's rows begin 8 banks apart.
+  std::string results() const {
+    return fmt::format(
+        "  sf_cp_async_wait<0>();\n"
+        "  __syncthreads();\n"
+        "  float* const part = (float*)memory + warp * {slab};\n"
+        "#pragma unroll\n"
+        "  for (int i = 0; i < {m}; ++i) {{\n"
+        "#pragma unroll\n"
+        "    for (int j = 0; j < {n}; ++j)\n"
+        "#pragma unroll\n"
+        "      for (int h = 0; h < 2; ++h)\n"
+        "        sf_store(part + (lane / 4 + 8 * h) * {pitch} + 8 * j + lane % 4 * 2, sf_vec<float, 2>{{sums[i][j][2 * "
+        "h], sums[i][j][2 * h + 1]}});\n"
+        "    __syncwarp();\n"
+        "#pragma unroll 2\n"
+        "    for (int e = lane; e < {elements}; e += 32) {{\n"
+        "      const sf_i32 row = row0 + warp_row + 16 * i + e / {width}, column = column0 + warp_column + e % {width};\n"
+        "      const float sum = part[e / {width} * {pitch} + e % {width}];\n"
+        "      if (row < {rows} && column < {columns}) {{ {store} }}\n"
+        "    }}\n"
+        "    __syncwarp();\n"
+        "  }}\n",
+        fmt::arg("slab", 16 * pitch()), fmt::arg("m", t_.warp_rows / 16), fmt::arg("n", t_.warp_columns / 8),
+        fmt::arg("pitch", pitch()), fmt::arg("elements", 16 * t_.warp_columns), fmt::arg("width", t_.warp_columns),
+        fmt::arg("rows", rows_), fmt::arg("columns", columns_),
+        fmt::arg("store", p_.splits == 1
+                              ? store()
+                              : fmt::format("((float*)scratch)[split * {}ll + (b * {}ll + row) * {} + column] = sum;",
+                                            elements(), rows_, columns_)));
+  }
+  int pitch() const { return t_.warp_columns + 8; }
+
+  /// `sum` is what the element [b, row, column] comes to.
+  std::string store() const {
+    return p_.is_swapped ? epilogue_.store("b", "column", "row", "sum") : epilogue_.store("b", "row", "column", "sum");
+  }
+
+  const kir::Kernel& kernel_;
+  Epilogue epilogue_;
+  const MmaPlan& p_;
+  const MmaTile& t_;
+  const kir::Contract& c_;
+  std::int64_t rows_ = size_of(c_.m), columns_ = size_of(c_.n), terms_ = size_of(c_.k), batches_ = size_of(c_.batch);
+  ContractOperand lhs_ = ContractOperand::lhs(kernel_, c_, p_.is_swapped);
+  ContractOperand rhs_ = ContractOperand::rhs(kernel_, c_, p_.is_swapped);
+};
+
+}  // namespace
+
+std::span<const MmaTile> mma_tiles() { return kTiles; }
+
+void MmaPlan::split(int into) {
+  const std::int64_t pieces = ceil_div(size_of(contract.k), tile.terms);
+  split_terms = ceil_div(pieces, into) * tile.terms;
+  splits = static_cast<int>(ceil_div(size_of(contract.k), split_terms));
+}
+
+bool has_mma(const kir::Contract& c, const Target& target) {
+  const bool are_halves = (c.lhs == DType::bf16 || c.lhs == DType::f16) && c.rhs == c.lhs;
+  if (target.compute_capability() < 80 || !are_halves || c.accumulate != DType::f32) return false;
+  const std::int64_t rows = size_of(c.m), columns = size_of(c.n), terms = size_of(c.k), batches = size_of(c.batch);
+  const auto is_counted = [](std::int64_t n) { return 0 < n && n <= kMostPositions; };
+  return is_counted(rows) && is_counted(columns) && is_counted(terms) && is_counted(batches) &&
+         ceil_div(rows, 16) * ceil_div(columns, 64) * batches <= kMostPositions / kMostSplits;
+}
+
+MmaPlan plan_mma(const kir::Contract& contract, const Target& target) {
+  MmaPlan p{.contract = contract};
+  kir::Contract& c = p.contract;
+  for (Dims* dims : {&c.batch, &c.m, &c.n, &c.k}) *dims = merged(*dims);
+  // Results are written along columns; few columns beside many rows are better the few rows of a flat tile.
+  const bool has_rows = runs_along(c.m, c.m.out_strides) && !runs_along(c.n, c.n.out_strides);
+  if (has_rows || (size_of(c.n) <= kFewRows && size_of(c.m) > kFewRows)) {
+    c = swapped(c);
+    p.is_swapped = true;
+  }
+  const std::int64_t rows = size_of(c.m), columns = size_of(c.n), terms = size_of(c.k), batches = size_of(c.batch);
+  const int processors = cuda_multiprocessors(target);
+  p.tile = choose_tile(rows, columns, batches, processors);
+  const std::int64_t blocks = ceil_div(rows, p.tile.rows) * ceil_div(columns, p.tile.columns) * batches;
+  const std::int64_t wanted = blocks < processors / 2 ? processors / blocks : 1;
+  p.split(static_cast<int>(
+      std::clamp<std::int64_t>(std::min<std::int64_t>(wanted, terms / kFewestSplitTerms), 1, kMostSplits)));
+  return p;
+}
+
+void emit_mma(const kir::Kernel& kernel, const MmaPlan& plan, const std::string& symbol, CudaText& out) {
+  constexpr int kFinishThreads = 256;
+  const Printer printer(kernel, plan);
+  const MmaTile& t = plan.tile;
+  out.launches.push_back({.entry = symbol + "_0",
+                          .blocks = printer.blocks(),
+                          .threads = t.threads(),
+                          .shared_bytes = 0,
+                          .dynamic_shared_bytes = std::int64_t{2} * t.stages * t.stage_elements()});
+  out.functions += printer.print(out.launches.back().entry);
+  if (plan.splits == 1) return;
+  out.scratch_bytes = printer.elements() * plan.splits * std::int64_t{4};
+  out.launches.push_back(
+      {.entry = symbol + "_1", .blocks = ceil_div(printer.elements(), kFinishThreads), .threads = kFinishThreads});
+  out.functions += printer.print_finish(out.launches.back().entry, kFinishThreads);
+}
+
+}  // namespace sheaf::codegen

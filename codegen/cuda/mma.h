@@ -1,0 +1,42 @@
+// Contractions of halves on tensor cores, by mma.sync (sm_80 and later): a block computes a tile of the result, both
+// operands pass through shared memory some terms at a time, a few stages ahead of the products. Invariant: tile and
+// splits are functions of the contraction and the target alone, so a program gives the same bits in every run.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "codegen/cuda/emit.h"
+
+namespace sheaf::codegen {
+
+/// What a block computes: [rows, columns], `terms` at a time, of which each warp has its own part.
+struct MmaTile {
+  int rows = 128, columns = 128, terms = 32;
+  int warp_rows = 64, warp_columns = 32;
+  int stages = 4;  // in shared memory at once
+  double speed = 1;  // of the products, relative to the best tile
+
+  int threads() const { return rows / warp_rows * (columns / warp_columns) * 32; }
+  int stage_elements() const { return (rows + columns) * terms; }
+};
+std::span<const MmaTile> mma_tiles();
+
+struct MmaPlan {
+  kir::Contract contract;  // dims merged, operands exchanged if `is_swapped`
+  bool is_swapped = false;
+  MmaTile tile = {};
+  /// So many blocks share the terms of an element, `split_terms` (a multiple of the tile's) each. Their sums are added
+  /// in order by a second launch.
+  int splits = 1;
+  std::int64_t split_terms = 0;
+
+  void split(int into);
+};
+
+/// True for what plan_mma has a plan for.
+bool has_mma(const kir::Contract& contract, const Target& target);
+MmaPlan plan_mma(const kir::Contract& contract, const Target& target);
+void emit_mma(const kir::Kernel& kernel, const MmaPlan& plan, const std::string& symbol, CudaText& out);
+
+}  // namespace sheaf::codegen

@@ -1,0 +1,50 @@
+// As PTX lays fragments out: lane 4 g + t holds, of a left operand, rows g and g + 8 at k = 2 t, 2 t + 1 and 8 beyond;
+// of a right one, column g at the same k. ldmatrix gives each lane its part of 8 x 8 matrices whose rows the lanes
+// point to, so all four forms differ in those pointers alone.
+#include "codegen/cuda/tiles.h"
+
+namespace sheaf::codegen {
+namespace {
+
+constexpr CudaPiece kPieces[] = {
+    // Rows of `chunks` chunks begin at 8 / group different banks; a group of rows that begin at the same one is told
+    // apart by the exchange.
+    {"sf_tile_at", R"(
+template <int Columns> __device__ __forceinline__ int sf_tile_at(int row, int column) {
+  constexpr int chunks = Columns / 8, group = chunks % 8 == 0 ? 8 : chunks % 4 == 0 ? 4 : chunks % 2 == 0 ? 2 : 1;
+  return row * Columns + (column ^ row / (8 / group) % group * 8);
+})"},
+    {"sf_tile_copy", R"(
+template <int Rows, int Columns, int Threads> __device__ __forceinline__ void sf_tile_copy(sf_u16* tile, const sf_u16* from, sf_i64 pitch, int rows, int columns) {
+#pragma unroll
+  for (int i = threadIdx.x; i < Rows * Columns / 8; i += Threads) {
+    const int row = i / (Columns / 8), column = i % (Columns / 8) * 8;
+    const bool is_there = row < rows && column < columns;
+    sf_cp_async<16>(tile + sf_tile_at<Columns>(row, column), from + (is_there ? row * pitch + column : 0), is_there);
+  }
+})"},
+    {"sf_lhs_fragment", R"(
+template <int Columns> __device__ __forceinline__ void sf_lhs_fragment(sf_u32* r, const sf_u16* tile, int m, int k) {
+  const int lane = threadIdx.x % 32;
+  sf_ldmatrix<4>(r, tile + sf_tile_at<Columns>(m + lane % 16, k + lane / 16 * 8));
+}
+template <int Columns> __device__ __forceinline__ void sf_lhs_fragment_trans(sf_u32* r, const sf_u16* tile, int m, int k) {
+  const int lane = threadIdx.x % 32;
+  sf_ldmatrix_trans<4>(r, tile + sf_tile_at<Columns>(k + lane / 16 * 8 + lane % 8, m + lane / 8 % 2 * 8));
+})"},
+    {"sf_rhs_fragments", R"(
+template <int Columns> __device__ __forceinline__ void sf_rhs_fragments(sf_u32* r, const sf_u16* tile, int n, int k) {
+  const int lane = threadIdx.x % 32;
+  sf_ldmatrix<4>(r, tile + sf_tile_at<Columns>(n + lane / 16 * 8 + lane % 8, k + lane / 8 % 2 * 8));
+}
+template <int Columns> __device__ __forceinline__ void sf_rhs_fragments_trans(sf_u32* r, const sf_u16* tile, int n, int k) {
+  const int lane = threadIdx.x % 32;
+  sf_ldmatrix_trans<4>(r, tile + sf_tile_at<Columns>(k + lane % 16, n + lane / 16 * 8));
+})"},
+};
+
+}  // namespace
+
+std::span<const CudaPiece> cuda_tile_pieces() { return kPieces; }
+
+}  // namespace sheaf::codegen

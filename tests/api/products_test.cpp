@@ -1,0 +1,103 @@
+// Products with what follows them elementwise, on whatever device the process has: against the same in f64, to a
+// tolerance of the dtype. On a GPU bias, activation and residual are part of the product's kernel, on tensor cores or
+// not.
+#include <doctest/doctest.h>
+
+#include <string>
+
+#include "runtime/counters.h"
+#include "sheaf/sheaf.h"
+
+using namespace sheaf;
+
+namespace {
+
+double distance(const Array& a, const Array& b) { return max(abs(convert(a, f64) - convert(b, f64))).item<double>(); }
+
+double tolerance_of(DType t) { return t == f64 ? 1e-14 : t == f32 ? 1e-5 : t == f16 ? 4e-3 : 3e-2; }
+
+bool is_gpu() { return to_string(devices()[0]).starts_with("cuda"); }
+
+struct Operands {
+  Array x, w, bias, residual;
+};
+
+Operands operands(DType t, std::int64_t m = 33, std::int64_t n = 24, std::int64_t k = 40) {
+  const auto some = [&](int key, const Shape& shape) {
+    return convert(random::normal(random::key(static_cast<std::uint64_t>(key)), shape, f64) * 0.3, t);
+  };
+  return {some(1, {m, k}), some(2, {k, n}), some(3, {n}), some(4, {m, n})};
+}
+
+Operands in_f64(const Operands& o) {
+  return {convert(o.x, f64), convert(o.w, f64), convert(o.bias, f64), convert(o.residual, f64)};
+}
+
+Array layer(const Operands& o) { return gelu_tanh(matmul(o.x, o.w) + o.bias) + o.residual; }
+
+std::int64_t launches_of(const auto& call) {
+  synchronize();
+  const std::int64_t before = runtime::counters().launches;
+  call();
+  synchronize();
+  return runtime::counters().launches - before;
+}
+
+}  // namespace
+
+TEST_CASE("a product with bias, activation and residual is right in every float dtype") {
+  const auto jitted = jit([](Array x, Array w, Array bias, Array residual) { return layer({x, w, bias, residual}); });
+  for (DType t : {f64, f32, f16, bf16}) {
+    CAPTURE(name(t));
+    const Operands o = operands(t);
+    CHECK(distance(jitted(o.x, o.w, o.bias, o.residual), layer(in_f64(o))) < tolerance_of(t));
+    const std::int64_t launches = launches_of([&] { jitted(o.x, o.w, o.bias, o.residual); });
+    if (is_gpu()) CHECK(launches == 1);
+  }
+}
+
+TEST_CASE("a product that is itself a result is stored beside what follows it") {
+  const auto both = jit([](Array x, Array w, Array bias) {
+    const Array product = matmul(x, w);
+    return std::pair{product, relu(product + bias)};
+  });
+  for (DType t : {f32, bf16}) {
+    const Operands o = operands(t), wide = in_f64(o);
+    const auto [product, active] = both(o.x, o.w, o.bias);
+    CHECK(distance(product, matmul(wide.x, wide.w)) < tolerance_of(t));
+    CHECK(distance(active, relu(matmul(wide.x, wide.w) + wide.bias)) < tolerance_of(t));
+    const std::int64_t launches = launches_of([&] { both(o.x, o.w, o.bias); });
+    if (is_gpu()) CHECK(launches == 1);
+  }
+}
+
+TEST_CASE("gradients of a layer are right in every float dtype") {
+  const auto loss = [](Array x, Array w, Array bias, Array residual) {
+    return sum(square(convert(layer({x, w, bias, residual}), f64)));
+  };
+  const auto gradient = jit(grad<0, 1, 2>(loss));
+  for (DType t : {f64, f32, bf16}) {
+    CAPTURE(name(t));
+    const Operands o = operands(t), wide = in_f64(o);
+    const auto [x, w, bias] = gradient(o.x, o.w, o.bias, o.residual);
+    const auto [x64, w64, bias64] = gradient(wide.x, wide.w, wide.bias, wide.residual);
+    for (const auto& [got, want] : {std::pair<Array, Array>{x, x64}, {w, w64}, {bias, bias64}})
+      CHECK(distance(got, want) < tolerance_of(t) * (1 + max(abs(want)).item<double>()));
+  }
+}
+
+TEST_CASE("a batch of products, and rows of several dims, are right with a bias for each") {
+  const auto f = jit([](Array x, Array w, Array bias) { return tanh(matmul(x, w) + bias); });
+  for (DType t : {f32, bf16}) {
+    const auto some = [&](std::uint64_t key, const Shape& shape) {
+      return convert(random::normal(random::key(key), shape, f64) * 0.3, t);
+    };
+    for (const auto& [x, w, bias] : {std::tuple{some(1, {2, 3, 10, 24}), some(2, {24, 16}), some(3, {16})},
+                                     std::tuple{some(1, {3, 10, 24}), some(2, {3, 24, 16}), some(3, {3, 1, 16})},
+                                     std::tuple{some(1, {1, 24}), some(2, {24, 16}), some(3, {16})},
+                                     std::tuple{some(1, {40, 24}), some(2, {24, 1}), some(3, {40, 1})}}) {
+      const Array want = tanh(matmul(convert(x, f64), convert(w, f64)) + convert(bias, f64));
+      CHECK(distance(f(x, w, bias), want) < tolerance_of(t));
+    }
+  }
+}

@@ -22,6 +22,22 @@ constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b 
 
 // The larger ones need fewer loads for a product; the smaller ones leave fewer multiprocessors without work.
 constexpr MmaTile kTiles[] = {
+    {.rows = 128,
+     .columns = 256,
+     .terms = 64,
+     .warp_rows = 16,
+     .warp_columns = 256,
+     .stages = 4,
+     .speed = 1.3,
+     .is_wgmma = true},
+    {.rows = 128,
+     .columns = 128,
+     .terms = 64,
+     .warp_rows = 16,
+     .warp_columns = 128,
+     .stages = 3,
+     .speed = 1.1,
+     .is_wgmma = true},
     {.rows = 128, .columns = 256, .terms = 32, .warp_rows = 64, .warp_columns = 64, .stages = 3, .speed = 1.0},
     {.rows = 128, .columns = 128, .terms = 32, .warp_rows = 64, .warp_columns = 32, .stages = 4, .speed = 0.95},
     {.rows = 64, .columns = 128, .terms = 32, .warp_rows = 64, .warp_columns = 32, .stages = 4, .speed = 0.8},
@@ -38,11 +54,13 @@ constexpr int kGroupedRows = 8;  // tiles of rows that neighbouring blocks share
 constexpr std::int64_t kFewRows =
     16;  // such a product takes as long as reading its right operand: as much at a time as can be
 
-MmaTile choose_tile(std::int64_t rows, std::int64_t columns, std::int64_t batches, int processors) {
+MmaTile choose_tile(std::int64_t rows, std::int64_t columns, std::int64_t batches, const Target& target) {
+  const int processors = cuda_multiprocessors(target);
   if (rows <= kFewRows) return std::end(kTiles)[-1];
   const MmaTile* best = nullptr;
   double best_cost = std::numeric_limits<double>::infinity();
   for (const MmaTile& t : kTiles) {
+    if (t.is_wgmma && target.gpu != "sm_90a") continue;
     const std::int64_t blocks = ceil_div(rows, t.rows) * ceil_div(columns, t.columns) * batches;
     const double cost = static_cast<double>(ceil_div(blocks, processors) * t.rows * t.columns) / t.speed;
     if (cost < best_cost) best = &t, best_cost = cost;
@@ -61,7 +79,7 @@ class Printer {
   std::string print(const std::string& entry) const {
     std::string out = signature(entry, t_.threads());
     out += "  SF_DYNAMIC_SHARED(sf_u16, memory);\n";
-    out += place() + sums() + loads() + products() + results() + "}\n";
+    out += place() + sums() + loads() + (t_.is_wgmma ? products_of_warpgroups() : products()) + results() + "}\n";
     return out;
   }
 
@@ -134,11 +152,13 @@ class Printer {
     if (outer_end % extent != 0) there = fmt::format("at < {}", outer_end);
     if (terms_ % t_.terms != 0) there += there.empty() ? "k < k_end" : " && k < k_end";
     const std::string address = o.address("b", "at", "k");
-    const std::string copy =
-        width == 1
-            ? fmt::format("{}[sf_tile_at<{}>(r, q)] = is_there ? {}[{}] : (sf_u16)0", tile, columns, o.pointer, address)
-            : fmt::format("sf_cp_async<{}>({} + sf_tile_at<{}>(r, q), {} + (is_there ? {} : 0), is_there)", 2 * width,
-                          tile, columns, o.pointer, address);
+    // A warpgroup reads along rows or columns in tiles of 64 of them.
+    const std::string at = t_.is_wgmma && !o.has_k_rows()
+                               ? fmt::format("{} + q / 64 * {} + sf_tile_at<64>(r, q % 64)", tile, 64 * t_.terms)
+                               : fmt::format("{} + sf_tile_at<{}>(r, q)", tile, columns);
+    const std::string copy = width == 1 ? fmt::format("*({}) = is_there ? {}[{}] : (sf_u16)0", at, o.pointer, address)
+                                        : fmt::format("sf_cp_async<{}>({}, {} + (is_there ? {} : 0), is_there)",
+                                                      2 * width, at, o.pointer, address);
     return fmt::format(
         "{unroll}    for (int i = 0; i < {copies}; ++i) {{\n"
         "      const int c = threadIdx.x + {threads} * i, r = c / {per_row}, q = c % {per_row} * {width};\n"
@@ -192,6 +212,46 @@ class Printer {
         fmt::arg("right", rhs_.has_k_rows() ? fmt::format("sf_rhs_fragments<{}>", t_.terms)
                                             : fmt::format("sf_rhs_fragments_trans<{}>", t_.columns)),
         fmt::arg("mma", c_.lhs == DType::bf16 ? "sf_mma_bf16" : "sf_mma_f16"));
+  }
+
+  /// The products of one stage are waited for while those of the next are under way, so a stage is loaded into where
+  /// the one before the last but one was read from.
+  std::string products_of_warpgroups() const {
+    const auto descriptor = [](const ContractOperand& o, const std::string& tile) {
+      return o.has_k_rows() ? fmt::format("sf_wgmma_descriptor({} + k)", tile)
+                            : fmt::format("sf_wgmma_descriptor_trans({} + 64 * k, 8192)", tile);
+    };
+    return fmt::format(
+        "#pragma unroll\n"
+        "  for (int s = 0; s < {ahead}; ++s) {{\n"
+        "    if (k_begin + {terms} * s < k_end) load(s, k_begin + {terms} * s);\n"
+        "    sf_cp_async_commit();\n"
+        "  }}\n"
+        "  int stage = 0;\n"
+        "  for (sf_i32 k0 = k_begin; k0 < k_end; k0 += {terms}) {{\n"
+        "    sf_cp_async_wait<{pending}>();\n"
+        "    sf_async_proxy_fence();\n"
+        "    __syncthreads();\n"
+        "    const sf_u16* const lhs = memory + stage * {stage} + warp / 4 * {group};\n"
+        "    const sf_u16* const rhs = memory + stage * {stage} + {lhs_elements};\n"
+        "    sf_wgmma_fence();\n"
+        "#pragma unroll\n"
+        "    for (int k = 0; k < {terms}; k += 16) sf_wgmma_{type}<{n}, {lhs_trans}, {rhs_trans}>(&sums[0][0][0], {left}, "
+        "{right});\n"
+        "    sf_wgmma_commit();\n"
+        "    if (k0 + {reach} < k_end) load(stage < 2 ? stage + {ahead} : stage - 2, k0 + {reach});\n"
+        "    sf_cp_async_commit();\n"
+        "    sf_wgmma_wait<1>();\n"
+        "    stage = stage == {last} ? 0 : stage + 1;\n"
+        "  }}\n"
+        "  sf_wgmma_wait<0>();\n",
+        fmt::arg("ahead", t_.stages - 2), fmt::arg("pending", t_.stages - 3), fmt::arg("terms", t_.terms),
+        fmt::arg("reach", t_.terms * (t_.stages - 2)), fmt::arg("stage", t_.stage_elements()),
+        fmt::arg("group", 64 * t_.terms), fmt::arg("lhs_elements", t_.rows * t_.terms),
+        fmt::arg("type", c_.lhs == DType::bf16 ? "bf16" : "f16"), fmt::arg("n", t_.warp_columns),
+        fmt::arg("lhs_trans", lhs_.has_k_rows() ? 0 : 1), fmt::arg("rhs_trans", rhs_.has_k_rows() ? 0 : 1),
+        fmt::arg("left", descriptor(lhs_, "lhs")), fmt::arg("right", descriptor(rhs_, "rhs")),
+        fmt::arg("last", t_.stages - 1));
   }
 
   /// 16 rows of a warp at a time go through shared memory, so that they are written as they lie. The pitch lets a
@@ -274,7 +334,7 @@ MmaPlan plan_mma(const kir::Contract& contract, const Target& target) {
   }
   const std::int64_t rows = size_of(c.m), columns = size_of(c.n), terms = size_of(c.k), batches = size_of(c.batch);
   const int processors = cuda_multiprocessors(target);
-  p.tile = choose_tile(rows, columns, batches, processors);
+  p.tile = choose_tile(rows, columns, batches, target);
   const std::int64_t blocks = ceil_div(rows, p.tile.rows) * ceil_div(columns, p.tile.columns) * batches;
   const std::int64_t wanted = blocks < processors / 2 ? processors / blocks : 1;
   p.split(static_cast<int>(

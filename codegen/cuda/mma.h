@@ -1,6 +1,7 @@
-// Contractions of halves on tensor cores, by mma.sync (sm_80 and later): a block computes a tile of the result, both
-// operands pass through shared memory some terms at a time, a few stages ahead of the products. Invariant: tile and
-// splits are functions of the contraction and the target alone, so a program gives the same bits in every run.
+// Contractions of halves on tensor cores, by mma.sync (sm_80 and later) or wgmma (sm_90a): a block computes a tile of
+// the result, both operands pass through shared memory some terms at a time, a few stages ahead of the products.
+// Invariant: tile and splits are functions of the contraction and the target alone, so a program gives the same bits in
+// every run.
 #pragma once
 
 #include <span>
@@ -15,7 +16,8 @@ struct MmaTile {
   int rows = 128, columns = 128, terms = 32;
   int warp_rows = 64, warp_columns = 32;
   int stages = 4;  // in shared memory at once
-  double speed = 1;  // of the products, relative to the best tile
+  double speed = 1;  // of the products, relative to the others
+  bool is_wgmma = false;  // four warps multiply together, out of shared memory; each keeps 16 rows
 
   int threads() const { return rows / warp_rows * (columns / warp_columns) * 32; }
   int stage_elements() const { return (rows + columns) * terms; }

@@ -186,8 +186,10 @@ __device__ __forceinline__ void sf_async_proxy_fence() { asm volatile("fence.pro
 template <int N> __device__ __forceinline__ void sf_registers_down() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(N)); }
 template <int N> __device__ __forceinline__ void sf_registers_up() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(N)); }
 #endif)"},
-    // Rows of 128 bytes along k, swizzled as the tensor copy leaves them, in groups of 8 rows.
+    // Rows of 128 bytes along k, swizzled as the tensor copy leaves them, in groups of 8 rows. Or transposed: along m
+    // or n, a row for each term, and `next` bytes on the next 64 rows or columns.
     {"sf_wgmma_descriptor", R"(
+__device__ __forceinline__ sf_u64 sf_wgmma_descriptor_trans(const void* p, int next) { return (sf_u64)((sf_shared_address(p) & 0x3ffff) >> 4) | (sf_u64)(next >> 4) << 16 | 64ull << 32 | 1ull << 62; }
 __device__ __forceinline__ sf_u64 sf_wgmma_descriptor(const void* p) { return (sf_u64)((sf_shared_address(p) & 0x3ffff) >> 4) | 1ull << 16 | 64ull << 32 | 1ull << 62; })"},
     {"sf_wgmma_", R"(
 #ifndef SF_HOST
@@ -198,9 +200,12 @@ template <int N> __device__ __forceinline__ void sf_wgmma_wait() { asm volatile(
 };
 
 /// d[64, N] += a[64, 16] b[N, 16], both read through descriptors: lane 4 g + t of warp w holds rows 16 w + g and + 8.
+/// Transposed operands have their rows of 128 bytes along m or n.
 std::string wgmma(std::string_view type) {
   std::string out = fmt::format(
-      "\n#ifndef SF_HOST\ntemplate <int N> __device__ void sf_wgmma_{}(float* d, sf_u64 a, sf_u64 b);", type);
+      "\n#ifndef SF_HOST\ntemplate <int N, int TransA = 0, int TransB = 0> __device__ __forceinline__ void "
+      "sf_wgmma_{}(float* d, sf_u64 a, sf_u64 b) {{",
+      type);
   for (int n : {64, 128, 256}) {
     const int registers = n / 2;  // of each thread
     std::string names, operands;
@@ -209,12 +214,11 @@ std::string wgmma(std::string_view type) {
       operands += fmt::format("{}\"+f\"(d[{}])", i ? ", " : "", i);
     }
     out += fmt::format(
-        "\ntemplate <> __device__ __forceinline__ void sf_wgmma_{0}<{1}>(float* d, sf_u64 a, sf_u64 b) {{ asm volatile("
-        "\"wgmma.mma_async.sync.aligned.m64n{1}k16.f32.{0}.{0} {{{2}}}, %{3}, %{4}, 1, 1, 1, 0, 0;\" : {5} : "
-        "\"l\"(a), \"l\"(b)); }}",
-        type, n, names, registers, registers + 1, operands);
+        "\n  if constexpr (N == {0}) asm volatile(\"wgmma.mma_async.sync.aligned.m64n{0}k16.f32.{1}.{1} {{{2}}}, %{3}, "
+        "%{4}, 1, 1, 1, %{5}, %{6};\" : {7} : \"l\"(a), \"l\"(b), \"n\"(TransA), \"n\"(TransB));",
+        n, type, names, registers, registers + 1, registers + 2, registers + 3, operands);
   }
-  return out + "\n#endif";
+  return out + "\n}\n#endif";
 }
 
 std::string call(std::string_view function, std::span<const std::string> in) {

@@ -70,7 +70,7 @@ struct Calls {
   void (*mbarrier_arrive)(u64* barrier, int expected_bytes);
   void (*mbarrier_wait)(u64* barrier, int parity);
   void (*tma_load_2d)(void* shared, const TensorMap* map, u64* barrier, int x, int y);
-  void (*wgmma)(Mma kind, float* d, u64 a, u64 b, int n);
+  void (*wgmma)(Mma kind, float* d, u64 a, u64 b, int n, bool a_is_transposed, bool b_is_transposed);
   void (*wgmma_commit)();
   void (*wgmma_wait)(int groups_left);
 };

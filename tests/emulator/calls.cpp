@@ -58,8 +58,8 @@ void mbarrier_wait(u64* at, int parity) {
 void tma_load_2d(void* to, const sf_host::TensorMap* map, u64* at, int x, int y) {
   machine().tma_load_2d(fiber(), {static_cast<std::byte*>(to), *map, words(at), x, y, __builtin_return_address(0)});
 }
-void wgmma(Mma kind, float* d, u64 a, u64 b, int n) {
-  machine().wgmma(fiber(), {kind, d, a, b, n, __builtin_return_address(0)});
+void wgmma(Mma kind, float* d, u64 a, u64 b, int n, bool a_is_transposed, bool b_is_transposed) {
+  machine().wgmma(fiber(), {kind, d, a, b, n, a_is_transposed, b_is_transposed, __builtin_return_address(0)});
 }
 void wgmma_commit() { machine().wgmma_commit(fiber()); }
 void wgmma_wait(int groups_left) { machine().wgmma_wait(fiber(), groups_left, __builtin_return_address(0)); }

@@ -42,8 +42,12 @@ struct WgmmaOp {
   float* d = nullptr;
   std::uint64_t a = 0, b = 0;
   int n = 0;
+  bool a_is_transposed = false, b_is_transposed = false;  // rows of 128 bytes along m or n
   Place place = nullptr;
-  bool operator==(const WgmmaOp& o) const { return kind == o.kind && a == o.a && b == o.b && n == o.n; }
+  bool operator==(const WgmmaOp& o) const {
+    return kind == o.kind && a == o.a && b == o.b && n == o.n && a_is_transposed == o.a_is_transposed &&
+           b_is_transposed == o.b_is_transposed;
+  }
 };
 
 class Machine;
@@ -207,7 +211,8 @@ class Machine {
   int wgmma_party(const Fiber& f) const { return threads_ + 1 + f.index / 128; }
 
   // ---- tensor cores ----
-  void read_operand(Fiber& f, std::uint64_t descriptor, int rows, Place place, std::vector<std::uint16_t>& out);
+  void read_operand(Fiber& f, std::uint64_t descriptor, int rows, bool is_transposed, Place place,
+                    std::vector<std::uint16_t>& out);
   void multiply_warpgroup(Fiber& last, const std::vector<WgmmaOp>& ops, std::size_t which);
 
   const Kernel& kernel_;

@@ -140,7 +140,8 @@ void Machine::touch(Fiber& f, int party, const void* address, std::int64_t bytes
   const auto who = static_cast<std::uint16_t>(party | flags);
   r->shadow.visit(offset, bytes, [&](Cell& cell, std::int64_t at) { touch_cell(f, *r, cell, at, how, who, site); });
   if (r->allocation) mark(*r->allocation, offset, bytes, how);
-  if (policy_.counts_accesses && how != Access::atomic && bytes <= 16) {
+  // Of threads: the tensor copies and products of a warpgroup are laid out by their swizzle.
+  if (policy_.counts_accesses && how != Access::atomic && bytes <= 16 && party < threads_) {
     const bool is_shared = !r->allocation;
     counter_.note({f.index, site, is_shared ? shared_address(address) : a, bytes, is_shared, how == Access::store});
   }

@@ -340,13 +340,13 @@ template <int N>
 SF_INLINE void sf_wgmma_wait() {
   SF_CALL(wgmma_wait)(N);
 }
-template <int N>
+template <int N, int TransA = 0, int TransB = 0>
 SF_INLINE void sf_wgmma_bf16(float* d, unsigned long long a, unsigned long long b) {
-  SF_CALL(wgmma)(sf_host::Mma::bf16, d, a, b, N);
+  SF_CALL(wgmma)(sf_host::Mma::bf16, d, a, b, N, TransA, TransB);
 }
-template <int N>
+template <int N, int TransA = 0, int TransB = 0>
 SF_INLINE void sf_wgmma_f16(float* d, unsigned long long a, unsigned long long b) {
-  SF_CALL(wgmma)(sf_host::Mma::f16, d, a, b, N);
+  SF_CALL(wgmma)(sf_host::Mma::f16, d, a, b, N, TransA, TransB);
 }
 
 // ---- entries ------------------------------------------------------------------------------------------------------

@@ -107,26 +107,31 @@ namespace {
 
 constexpr int kWgmmaRows = 64, kWgmmaK = 16;
 
-/// Byte address of element (row, k) of a matrix whose rows run along k, from its descriptor.
-std::uint64_t element_address(std::uint64_t descriptor, int row, int k) {
+/// Byte address of element (row, k) of a matrix whose rows run along k, from its descriptor; or, transposed, of one
+/// whose rows of 64 elements run along its rows, 8 terms of them in a group.
+std::uint64_t element_address(std::uint64_t descriptor, int row, int k, bool is_transposed) {
   const std::uint64_t begin = (descriptor & 0x3fff) << 4, along_k = (descriptor >> 16 & 0x3fff) << 4;
   const std::uint64_t along_rows = (descriptor >> 32 & 0x3fff) << 4, mode = descriptor >> 62;
   const auto r = static_cast<std::uint64_t>(row), c = static_cast<std::uint64_t>(k);
   if (mode == 0) return begin + r / 8 * along_rows + c / 8 * along_k + r % 8 * 16 + c % 8 * 2;
   const std::uint64_t row_bytes = 256u >> mode;  // 1: 128, 2: 64, 3: 32
-  const std::uint64_t address = begin + r / 8 * along_rows + r % 8 * row_bytes + c * 2;
+  const std::uint64_t address =
+      is_transposed ? begin + r * 2 / row_bytes * along_k + r * 2 % row_bytes + c / 8 * along_rows + c % 8 * row_bytes
+                    : begin + r / 8 * along_rows + r % 8 * row_bytes + c * 2;
   return address ^ ((address >> 7 & (row_bytes / 16 - 1)) << 4);
 }
 
 }  // namespace
 
-void Machine::read_operand(Fiber& f, std::uint64_t descriptor, int rows, Place place, std::vector<std::uint16_t>& out) {
+void Machine::read_operand(Fiber& f, std::uint64_t descriptor, int rows, bool is_transposed, Place place,
+                           std::vector<std::uint16_t>& out) {
   out.resize(static_cast<std::size_t>(rows * kWgmmaK));
   for (int r = 0; r < rows; ++r) {
     for (int k = 0; k < kWgmmaK; ++k) {
-      std::byte* p = shared_at(f, element_address(descriptor, r, k), 2, place);
+      std::byte* p = shared_at(f, element_address(descriptor, r, k, is_transposed), 2, place);
       // Eight neighbours are 16 bytes in one piece.
-      if (policy_.is_checked && k % 8 == 0) touch(f, wgmma_party(f), p, 16, sf_host::Access::load, 0, place);
+      if (policy_.is_checked && (is_transposed ? r : k) % 8 == 0)
+        touch(f, wgmma_party(f), p, 16, sf_host::Access::load, 0, place);
       std::memcpy(&out[static_cast<std::size_t>(r * kWgmmaK + k)], p, 2);
     }
   }
@@ -136,8 +141,8 @@ void Machine::wgmma(Fiber& f, const WgmmaOp& op) {
   // The operands must be there when the product is issued, and until it is waited for: looked at both times.
   if (f.index % 128 == 0) {
     std::vector<std::uint16_t> unused;
-    read_operand(f, op.a, kWgmmaRows, op.place, unused);
-    read_operand(f, op.b, op.n, op.place, unused);
+    read_operand(f, op.a, kWgmmaRows, op.a_is_transposed, op.place, unused);
+    read_operand(f, op.b, op.n, op.b_is_transposed, op.place, unused);
   }
   f.open_products.push_back(op);
 }
@@ -178,8 +183,8 @@ void Machine::wgmma_wait(Fiber& f, int groups_left, Place place) {
 void Machine::multiply_warpgroup(Fiber& last, const std::vector<WgmmaOp>& ops, std::size_t which) {
   const WgmmaOp& op = ops[which];
   std::vector<std::uint16_t> a, b;
-  read_operand(last, op.a, kWgmmaRows, op.place, a);
-  read_operand(last, op.b, op.n, op.place, b);
+  read_operand(last, op.a, kWgmmaRows, op.a_is_transposed, op.place, a);
+  read_operand(last, op.b, op.n, op.b_is_transposed, op.place, b);
   const int first = last.index / 128 * 128;
   for (int i = 0; i < 128; ++i) {
     const Fiber& f = fibers_[static_cast<std::size_t>(first + i)];

@@ -14,6 +14,7 @@
 #include <fstream>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -107,7 +108,9 @@ struct Allocator::State {
   std::array<SmallClass, kSmallClasses> small;
   absl::flat_hash_map<std::byte*, Live> live_large;
   std::int64_t small_in_use = 0;
+  bool source_is_empty = false;  // when it was asked last
 
+  std::optional<Block> take(std::int64_t bytes, Loc made_at);
   std::byte* take_small(std::int64_t size);
   std::byte* take_large(std::int64_t size);
   bool add_region(std::int64_t size);
@@ -150,13 +153,31 @@ std::byte* Allocator::State::take_large(std::int64_t size) {
   return data;
 }
 
+std::optional<Block> Allocator::State::take(std::int64_t bytes, Loc made_at) {
+  if (bytes < 0 || bytes > kLargestRequest) return {};
+  const bool is_small = bytes <= kLargestSmall;
+  const std::int64_t size = is_small ? small_size(bytes) : large_size(bytes);
+  std::byte* data = is_small ? take_small(size) : take_large(size);
+  if (!data) return {};
+  if (is_small) small_in_use += size;
+  else live_large[data] = {size, made_at};
+  ++stats.blocks;
+  stats.bytes_in_use += size;
+  stats.peak_bytes = std::max(stats.peak_bytes, stats.bytes_in_use);
+  counters().bytes_allocated.fetch_add(size, std::memory_order_relaxed);
+  return Block{data, size};
+}
+
 bool Allocator::State::add_region(std::int64_t size) {
   const std::int64_t least = round_up(size, kHugePage);
   std::int64_t bytes = std::max(least, round_up(options.region_bytes, kHugePage));
   if (options.limit_bytes > 0) bytes = std::min(bytes, options.limit_bytes - stats.bytes_reserved);
   bytes -= bytes % kHugePage;
+  source_is_empty = false;
   if (bytes < least) return false;
   std::byte* base = options.source.take(bytes);
+  if (!base && bytes > least) base = options.source.take(bytes = least);
+  source_is_empty = !base;
   if (!base) return false;
   regions.emplace(base, Region{.bytes = bytes});
   stats.bytes_reserved += bytes;
@@ -228,6 +249,7 @@ absl::Status Allocator::State::out_of_memory(std::int64_t asked, Loc made_at) co
                                  stats.blocks, human(stats.bytes_reserved));
   if (options.limit_bytes > 0) text += fmt::format(" of a limit of {}", human(options.limit_bytes));
   text += fmt::format(", largest hole {}", human(largest_free()));
+  if (source_is_empty) text += fmt::format(", and {} has no more", options.where.empty() ? "the system" : "the driver");
   const std::int64_t unused = stats.bytes_reserved - stats.bytes_in_use;
   if (unused >= asked) text += fmt::format(" ({} are free but in pieces)", human(unused));
   std::vector<Live> live;
@@ -257,19 +279,18 @@ Allocator::~Allocator() {
 
 absl::StatusOr<Block> Allocator::allocate(std::int64_t bytes, Loc made_at) {
   State& s = *state_;
-  std::lock_guard lock(s.mutex);
-  if (bytes < 0 || bytes > kLargestRequest) return s.out_of_memory(bytes, made_at);
-  const bool is_small = bytes <= kLargestSmall;
-  const std::int64_t size = is_small ? small_size(bytes) : large_size(bytes);
-  std::byte* data = is_small ? s.take_small(size) : s.take_large(size);
-  if (!data) return s.out_of_memory(bytes, made_at);
-  if (is_small) s.small_in_use += size;
-  else s.live_large[data] = {size, made_at};
-  ++s.stats.blocks;
-  s.stats.bytes_in_use += size;
-  s.stats.peak_bytes = std::max(s.stats.peak_bytes, s.stats.bytes_in_use);
-  counters().bytes_allocated.fetch_add(size, std::memory_order_relaxed);
-  return Block{data, size};
+  for (;;) {
+    {
+      std::lock_guard lock(s.mutex);
+      const std::optional<Block> block = s.take(bytes, made_at);
+      if (block) return *block;
+      const bool is_possible = bytes >= 0 && bytes <= kLargestRequest;
+      if (!is_possible || !s.options.make_room) return s.out_of_memory(bytes, made_at);
+    }
+    if (s.options.make_room()) continue;
+    std::lock_guard lock(s.mutex);
+    return s.out_of_memory(bytes, made_at);
+  }
 }
 
 void Allocator::release(Block block) {

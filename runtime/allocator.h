@@ -44,6 +44,8 @@ class Allocator {
     std::int64_t region_bytes = 64 << 20;  // the least taken from the source at once
     Source source = host_pages();
     std::string where = {};  // "cuda:0", for messages; empty: the host
+    /// Asked when there is no memory: waits for some to be given back; false if there is none to wait for.
+    std::function<bool()> make_room = {};
   };
   /// The system's, 2 MB aligned and advised to be of huge pages.
   static Source host_pages();

@@ -83,15 +83,18 @@ absl::StatusOr<BufferPtr> assemble(Device& to, std::int64_t bytes, std::int64_t 
     std::shared_ptr<Completion> before = piece.from->completion();
     sources.push_back({std::move(piece), *std::move(pin), std::move(before)});
   }
-  auto completion = is_pending ? std::make_shared<Completion>() : nullptr;
+  const bool is_later = is_pending || !to.backend().is_host();
+  auto completion = is_later ? std::make_shared<Completion>() : nullptr;
   absl::StatusOr<BufferPtr> made = Buffer::allocate(to, bytes, made_at, completion);
   if (!made.ok()) return made;
   absl::StatusOr<Pin> into = (*made)->pin();
   if (!into.ok()) return into.status();
   if (!is_pending) {
     launch.unlock();  // the pins keep what is read
-    if (absl::Status s = copy_all(sources, to.backend(), into->storage()->data(), bytes, element_bytes); !s.ok())
-      return Buffer::failed(to, bytes, std::move(s), made_at);
+    absl::Status s = copy_all(sources, to.backend(), into->storage()->data(), bytes, element_bytes);
+    if (!completion) return s.ok() ? made : Buffer::failed(to, bytes, std::move(s), made_at);
+    if (!s.ok()) completion->finish(std::move(s));
+    else end_in_flight(to.backend(), completion, {.what = "a copy to " + to.name(), .keeps = {into->storage()}});
     return made;
   }
   auto run = [sources = std::move(sources), into = std::make_unique<Pin>(*std::move(into)), completion, bytes,

@@ -6,6 +6,7 @@
 #include <exception>
 #include <utility>
 
+#include "runtime/buffer.h"
 #include "runtime/kernel.h"
 #include "runtime/thread_pool.h"
 
@@ -86,6 +87,31 @@ class MissingBackend final : public Backend {
 };
 
 }  // namespace
+
+absl::StatusOr<EventPtr> Backend::upload(std::byte* to, const std::byte* host, std::int64_t bytes) {
+  if (absl::Status status = write(to, host, bytes); !status.ok()) return status;
+  return nullptr;
+}
+
+absl::Status Backend::download(std::byte* host, const std::byte* from, std::int64_t bytes) {
+  return read(host, from, bytes);
+}
+
+absl::StatusOr<EventPtr> Backend::record() { return nullptr; }
+
+absl::Status Backend::await(const Event& event) { return event.wait(); }
+
+absl::StatusOr<std::shared_ptr<const std::byte>> Backend::note(const std::byte* from, std::int64_t bytes) {
+  const std::shared_ptr<std::byte[]> copy(new std::byte[static_cast<std::size_t>(bytes)]);
+  if (absl::Status status = read(copy.get(), from, bytes); !status.ok()) return status;
+  return std::shared_ptr<const std::byte>(copy, copy.get());
+}
+
+absl::StatusOr<std::shared_ptr<Memory>> Backend::arena(std::int64_t bytes, Loc made_at) {
+  return Memory::allocate(allocator(), bytes, made_at);
+}
+
+absl::StatusOr<bool> Backend::replay(std::span<const Launch>, std::unique_ptr<Replays>&) { return false; }
 
 std::unique_ptr<Backend> missing_backend(std::string name, absl::Status why) {
   return std::make_unique<MissingBackend>(std::move(name), std::move(why));

@@ -1,6 +1,6 @@
 // How a device reaches its memory and runs its kernels. A CPU has done what it is asked when the call returns; a GPU
-// does it later, in the order it was asked, and `drain` waits for it. Invariant: whatever a caller may read of the
-// result, on the host, is there only after `read` or `drain`, whichever backend it is.
+// does it later, in the order it was asked: that order is its *work*. Invariant: whatever a caller may read of the
+// result, on the host, is there only after `read`, `drain` or an event, whichever backend it is.
 #pragma once
 
 #include <cstddef>
@@ -14,11 +14,27 @@
 #include "absl/status/statusor.h"
 #include "codegen/target.h"
 #include "runtime/allocator.h"
+#include "runtime/event.h"
+#include "runtime/flight.h"
 
 namespace sheaf::runtime {
 
 class Kernel;
+class Memory;
 
+/// A kernel with the buffers it is run on.
+struct Launch {
+  Kernel* kernel = nullptr;
+  std::span<void* const> buffers = {};
+};
+
+/// What a backend keeps of the sequences of launches that a program ran, to run them faster.
+class Replays {
+ public:
+  virtual ~Replays() = default;
+};
+
+/// What is not overridden is that of a device that has done what it is asked when the call returns.
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -29,6 +45,7 @@ class Backend {
   /// Its memory is the host's, where every pointer may be followed.
   virtual bool is_host() const = 0;
 
+  /// The host's bytes are free again when it returns.
   virtual absl::Status write(std::byte* to, const std::byte* host, std::int64_t bytes) = 0;
   /// Waits for the bytes.
   virtual absl::Status read(std::byte* host, const std::byte* from, std::int64_t bytes) = 0;
@@ -39,6 +56,30 @@ class Backend {
   virtual absl::Status run(Kernel& kernel, std::span<void* const> buffers) = 0;
   /// Until all that was asked for is done; the error of any of it.
   virtual absl::Status drain() = 0;
+
+  // Beside its work:
+  /// Like `write`, into memory that nothing in flight touches. When the bytes are there; null: now.
+  virtual absl::StatusOr<EventPtr> upload(std::byte* to, const std::byte* host, std::int64_t bytes);
+  /// Like `read`, of bytes that are there.
+  virtual absl::Status download(std::byte* host, const std::byte* from, std::int64_t bytes);
+
+  // Of its work:
+  /// Where it ends now; null where it is over.
+  virtual absl::StatusOr<EventPtr> record();
+  /// What it is asked from now on comes after the event.
+  virtual absl::Status await(const Event& event);
+  /// The bytes as they are at this place, in the host's memory, where they are once the work is over.
+  virtual absl::StatusOr<std::shared_ptr<const std::byte>> note(const std::byte* from, std::int64_t bytes);
+  /// Memory that a program uses between its first and its last step. Programs of one device may have the same, since
+  /// its work has an order.
+  virtual absl::StatusOr<std::shared_ptr<Memory>> arena(std::int64_t bytes, Loc made_at);
+  /// Runs these in order, if it knows a faster way than one by one; `replays`, which it sets, is that program's.
+  virtual absl::StatusOr<bool> replay(std::span<const Launch> launches, std::unique_ptr<Replays>& replays);
+
+  Flights& flights() { return flights_; }
+
+ private:
+  Flights flights_;
 };
 
 std::unique_ptr<Backend> cpu_backend(int ordinal);

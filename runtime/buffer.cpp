@@ -2,6 +2,7 @@
 // pin or has waited.
 #include "runtime/buffer.h"
 
+#include <algorithm>
 #include <thread>
 #include <utility>
 
@@ -15,35 +16,74 @@
 namespace sheaf::runtime {
 namespace {
 
-constexpr std::uint32_t kPending = 0, kReady = 1, kError = 2;
+constexpr std::uint32_t kPending = 0, kReady = 1, kError = 2, kInFlight = 3;
 
 }  // namespace
 
 Completion::~Completion() {
-  if (state_.load(std::memory_order_acquire) == kError && !is_told_.load(std::memory_order_relaxed))
-    ir::warn(fmt::format("an error that no one read: {}", std::string(status_.message())));
+  if (is_told_.load(std::memory_order_relaxed)) return;
+  if (absl::Status status = peek(); !status.ok())
+    ir::warn(fmt::format("an error that no one read: {}", std::string(status.message())));
 }
 
 void Completion::finish(absl::Status status) {
-  SHEAF_CHECK(is_pending());
+  SHEAF_CHECK(!is_issued());
   const std::uint32_t state = status.ok() ? kReady : kError;
   status_ = std::move(status);
   state_.store(state, std::memory_order_release);
   state_.notify_all();
 }
 
-absl::Status Completion::wait() {
-  if (is_pending()) {
+void Completion::issue(std::vector<FlightPtr> flights) {
+  SHEAF_CHECK(!is_issued());
+  flights_ = std::move(flights);
+  state_.store(kInFlight, std::memory_order_release);
+  state_.notify_all();
+}
+
+bool Completion::is_pending() const {
+  const std::uint32_t state = state_.load(std::memory_order_acquire);
+  return state == kPending ||
+         (state == kInFlight && !std::ranges::all_of(flights_, &Flight::is_over, &FlightPtr::operator*));
+}
+
+absl::Status Completion::outcome() const {
+  switch (state_.load(std::memory_order_acquire)) {
+    case kReady: return absl::OkStatus();
+    case kError: return status_;
+  }
+  absl::Status first;
+  for (const FlightPtr& flight : flights_)
+    if (absl::Status status = flight->wait(); first.ok()) first = std::move(status);
+  return first;
+}
+
+absl::Status Completion::wait_for_issue() {
+  if (const std::uint32_t state = state_.load(std::memory_order_acquire); state == kPending || state == kInFlight) {
     if (absl::Status status = check_not_forked(); !status.ok()) return status;
     wait_while_equal(state_, kPending);
   }
-  if (state_.load(std::memory_order_acquire) == kReady) return absl::OkStatus();
-  is_told_.store(true, std::memory_order_relaxed);
-  return status_;
+  if (state_.load(std::memory_order_acquire) == kInFlight && is_pending()) return absl::OkStatus();
+  absl::Status status = outcome();
+  if (!status.ok()) is_told_.store(true, std::memory_order_relaxed);
+  return status;
 }
 
-absl::Status Completion::peek() const {
-  return state_.load(std::memory_order_acquire) == kError ? status_ : absl::OkStatus();
+absl::Status Completion::wait() {
+  if (absl::Status status = wait_for_issue(); !status.ok()) return status;
+  absl::Status status = outcome();
+  if (!status.ok()) is_told_.store(true, std::memory_order_relaxed);
+  return status;
+}
+
+absl::Status Completion::peek() const { return is_pending() ? absl::OkStatus() : outcome(); }
+
+std::vector<EventPtr> Completion::events() const {
+  std::vector<EventPtr> events;
+  if (state_.load(std::memory_order_acquire) != kInFlight) return events;
+  for (const FlightPtr& flight : flights_)
+    if (!flight->is_over()) events.push_back(flight->end());
+  return events;
 }
 
 absl::StatusOr<std::shared_ptr<Memory>> Memory::allocate(Allocator& allocator, std::int64_t bytes, Loc made_at) {
@@ -59,6 +99,17 @@ void Storage::unpin() {
 
 void Storage::wait_for_pins(int pins) {
   for (int now = this->pins(); now > pins; now = this->pins()) pins_.wait(now, std::memory_order_acquire);
+}
+
+void Storage::add_reader(EventPtr event) {
+  std::lock_guard lock(mutex_);
+  std::erase_if(readers_, [](const EventPtr& reader) { return reader->is_over(); });
+  readers_.push_back(std::move(event));
+}
+
+std::vector<EventPtr> Storage::readers() const {
+  std::lock_guard lock(mutex_);
+  return readers_;
 }
 
 bool Storage::begin_view() {
@@ -91,10 +142,16 @@ absl::StatusOr<BufferPtr> Buffer::allocate(Device& device, std::int64_t bytes, L
 }
 
 absl::StatusOr<BufferPtr> Buffer::from_host(Device& device, std::span<const std::byte> bytes, Loc made_at) {
-  absl::StatusOr<BufferPtr> buffer = allocate(device, std::ssize(bytes), made_at);
+  Backend& backend = device.backend();
+  const auto completion = backend.is_host() ? nullptr : std::make_shared<Completion>();
+  absl::StatusOr<BufferPtr> buffer = allocate(device, std::ssize(bytes), made_at, completion);
   if (!buffer.ok()) return buffer;
-  absl::Status status = device.backend().write((*buffer)->storage_->data(), bytes.data(), std::ssize(bytes));
-  if (!status.ok()) return status;
+  const std::shared_ptr<Storage>& storage = (*buffer)->storage_;
+  absl::StatusOr<EventPtr> there = backend.upload(storage->data(), bytes.data(), std::ssize(bytes));
+  if (!there.ok()) return there.status();
+  if (completion)
+    end_in_flight(backend, completion,
+                  {.end = *std::move(there), .what = "a copy to " + device.name(), .keeps = {storage}});
   return buffer;
 }
 
@@ -168,7 +225,7 @@ absl::Status Buffer::to_host(std::span<std::byte> to, std::int64_t offset) const
   SHEAF_CHECK(offset >= 0 && offset + std::ssize(to) <= bytes_);
   absl::StatusOr<std::shared_ptr<const std::byte>> bytes = view_in_place();
   if (!bytes.ok()) return bytes.status();
-  return device_.backend().read(to.data(), bytes->get() + offset, std::ssize(to));
+  return device_.backend().download(to.data(), bytes->get() + offset, std::ssize(to));
 }
 
 absl::StatusOr<BufferPtr> Buffer::copy_to(Device& to, Loc made_at) const {

@@ -10,30 +10,43 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "runtime/allocator.h"
+#include "runtime/flight.h"
 #include "sheaf/source.h"
 
 namespace sheaf::runtime {
 
 class Device;
 
-/// Becomes ready or failed exactly once.
+/// Becomes ready or failed exactly once: when it is said, or with work that a device was asked for (`issue`). Who waits
+/// for the latter asks the device; nobody is told by it.
 class Completion {
  public:
   ~Completion();
   void finish(absl::Status status);
-  bool is_pending() const { return state_.load(std::memory_order_acquire) == 0; }
+  void issue(std::vector<FlightPtr> flights);
+  bool is_pending() const;
   /// Blocks while pending; marks an error as told.
   absl::Status wait();
   /// The error without marking it as told; OK while pending.
   absl::Status peek() const;
+  /// Whether its work is known: done, or asked for. Then another device can wait for it without the host.
+  bool is_issued() const { return state_.load(std::memory_order_acquire) != 0; }
+  /// Blocks until then; an error that is known marks as told.
+  absl::Status wait_for_issue();
+  /// What is to be waited for; empty when nothing is in flight.
+  std::vector<EventPtr> events() const;
 
  private:
-  std::atomic<std::uint32_t> state_{0};  // 0 pending, 1 ready, 2 error
+  absl::Status outcome() const;  // of what is not pending
+
+  std::atomic<std::uint32_t> state_{0};  // 0 pending, 1 ready, 2 error, 3 in flight
   std::atomic<bool> is_told_{false};
-  absl::Status status_;                  // written before state_ becomes 2, never after
+  absl::Status status_;  // written before state_ becomes 2, never after
+  std::vector<FlightPtr> flights_;  // the same for 3
 };
 
 /// A block of an allocator, given back when the last user is gone.
@@ -70,6 +83,9 @@ class Storage {
   int pins() const { return pins_.load(std::memory_order_acquire); }
   /// Blocks until at most `pins` pins are left.
   void wait_for_pins(int pins);
+  /// Another device reads the contents until this is over: who takes the memory comes after it.
+  void add_reader(EventPtr event);
+  std::vector<EventPtr> readers() const;
 
   /// False while claimed.
   bool begin_view();
@@ -84,6 +100,8 @@ class Storage {
   const std::shared_ptr<Memory> memory_;
   std::atomic<int> pins_{0};
   std::atomic<int> views_{0};
+  mutable std::mutex mutex_;  // guards the readers
+  std::vector<EventPtr> readers_;
 };
 
 /// A dispatched use of a Storage.
@@ -113,7 +131,7 @@ class Buffer {
   /// Uninitialised memory; ready when `completion` is (null: at once).
   static absl::StatusOr<BufferPtr> allocate(Device& device, std::int64_t bytes, Loc made_at,
                                             std::shared_ptr<Completion> completion = nullptr);
-  /// A ready buffer with a copy of `bytes`.
+  /// A buffer with a copy of `bytes`, which may be on its way to the device.
   static absl::StatusOr<BufferPtr> from_host(Device& device, std::span<const std::byte> bytes, Loc made_at);
   /// A buffer that is in error from the start.
   static absl::StatusOr<BufferPtr> failed(Device& device, std::int64_t bytes, absl::Status status, Loc made_at);
@@ -154,8 +172,8 @@ class Buffer {
   const std::int64_t bytes_;
   const Loc made_at_;
   const std::shared_ptr<Completion> completion_;
-  mutable std::mutex mutex_;            // guards the two below
-  std::shared_ptr<Storage> storage_;    // null: donated
+  mutable std::mutex mutex_;  // guards the two below
+  std::shared_ptr<Storage> storage_;  // null: donated
   std::string taker_;
 };
 

@@ -1,4 +1,4 @@
-// NVIDIA GPUs as devices: memory of the driver's, kernels as modules of machine code, one stream per device.
+// NVIDIA GPUs as devices: memory of the driver's, kernels as modules of machine code, streams of their own.
 #pragma once
 
 #include <memory>

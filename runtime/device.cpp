@@ -90,8 +90,11 @@ DeviceList& device_list() {
 
 /// Work that is under way when the process exits would use a driver that has ended.
 void finish_gpu_work() {
-  for (Device* device : devices())
-    if (!device->backend().is_host()) (void)device->queue().drain();
+  for (Device* device : devices()) {
+    if (device->backend().is_host()) continue;
+    (void)device->queue().drain();
+    device->backend().flights().drain();
+  }
 }
 
 }  // namespace
@@ -178,7 +181,9 @@ runtime::Device& known_device(Device device) {
 }  // namespace
 
 MemoryStats memory_stats(Device device) {
-  const runtime::AllocatorStats stats = known_device(device).allocator().stats();
+  runtime::Device& known = known_device(device);
+  known.backend().flights().clear_up();
+  const runtime::AllocatorStats stats = known.allocator().stats();
   return {.bytes_in_use = stats.bytes_in_use,
           .peak_bytes = stats.peak_bytes,
           .bytes_reserved = stats.bytes_reserved,
@@ -190,8 +195,9 @@ void synchronize() {
 }
 
 void synchronize(Device device) {
-  if (absl::Status status = known_device(device).queue().drain(); !status.ok())
-    throw RuntimeError(std::string(status.message()));
+  runtime::Device& known = known_device(device);
+  if (absl::Status status = known.queue().drain(); !status.ok()) throw RuntimeError(std::string(status.message()));
+  known.backend().flights().drain();
 }
 
 }  // namespace sheaf

@@ -50,6 +50,14 @@ std::int64_t work_of(std::span<const codegen::Step> steps, std::span<const Kerne
   return work;
 }
 
+bool needs_host(std::span<const codegen::Step> steps) {
+  return std::ranges::any_of(steps, [](const codegen::Step& step) {
+    if (!step.control || std::holds_alternative<codegen::Check>(step.control->what)) return false;
+    const auto* loop = std::get_if<codegen::Loop>(&step.control->what);
+    return !loop || loop->length < 0 || needs_host(loop->body);
+  });
+}
+
 }  // namespace
 
 Executable::Executable(codegen::Program program, LoadOptions options)
@@ -58,6 +66,7 @@ Executable::Executable(codegen::Program program, LoadOptions options)
       cache_(options.cache ? *options.cache : KernelCache::global()),
       kernels_(cache_.get(program_.kernels)) {
   work_ps_ = work_of(program_.steps, kernels_);
+  needs_host_ = needs_host(program_.steps);
 }
 
 absl::StatusOr<ExecutablePtr> Executable::load(codegen::Program program, LoadOptions options) {
@@ -89,9 +98,12 @@ absl::StatusOr<const Executable::Constants*> Executable::constants_on(Device& de
   Constants all;
   for (const codegen::Constant& constant : program_.constants) {
     auto memory = Memory::allocate(device.allocator(), std::ssize(constant.data), Loc{});
-    absl::Status status =
-        memory.ok() ? device.backend().write((*memory)->data(), constant.data.data(), std::ssize(constant.data))
-                    : memory.status();
+    absl::Status status = memory.status();
+    if (status.ok()) {
+      const absl::StatusOr<EventPtr> there =
+          device.backend().upload((*memory)->data(), constant.data.data(), std::ssize(constant.data));
+      status = there.ok() && *there ? (*there)->wait() : there.status();
+    }
     if (!status.ok()) {
       constants_.erase(it);
       return status;
@@ -100,6 +112,12 @@ absl::StatusOr<const Executable::Constants*> Executable::constants_on(Device& de
   }
   it->second = std::move(all);
   return &it->second;
+}
+
+/// A device runs one execution at a time, so what this refers to has one user.
+std::unique_ptr<Replays>& Executable::replays_on(Device& device) const {
+  std::lock_guard lock(mutex_);
+  return replays_[&device];
 }
 
 absl::Status Executable::check_inputs(const Device& device, std::span<const BufferPtr> inputs,
@@ -135,13 +153,18 @@ bool is_only_use(std::span<const Pin> inputs, int input) {
 
 }  // namespace
 
-/// Small work whose inputs are all there is done by the caller; the interpreter's work counts for what it is.
+/// Small work whose inputs are all there is done by the caller; the interpreter's work counts for what it is. A GPU is
+/// asked by the caller wherever that takes no waiting; the launch mutex keeps others from its work meanwhile.
 bool Executable::runs_inline(const Execution& execution) const {
-  if (work_ps_ >= kSerialPs || program_.target.is_gpu()) return false;
+  const bool waits_for_pins =
+      std::ranges::any_of(execution.taken, [](const Storage* storage) { return storage->pins() > 1; });
+  if (program_.target.is_gpu())
+    return !needs_host_ && !waits_for_pins && execution.device.queue().is_idle() &&
+           std::ranges::all_of(execution.waits, &Completion::is_issued, &std::shared_ptr<Completion>::operator*);
+  if (work_ps_ >= kSerialPs || waits_for_pins) return false;
   const bool is_compiled = std::ranges::all_of(kernels_, &Kernel::is_compiled, &KernelPtr::operator*);
   if (!is_compiled && work_ps_ * kInterpreterSlowdown >= kSerialPs) return false;
-  return std::ranges::none_of(execution.waits, &Completion::is_pending, &std::shared_ptr<Completion>::operator*) &&
-         std::ranges::all_of(execution.taken, [](const Storage* storage) { return storage->pins() == 1; });
+  return std::ranges::none_of(execution.waits, &Completion::is_pending, &std::shared_ptr<Completion>::operator*);
 }
 
 absl::Status Executable::prepare(Execution& execution, std::span<const BufferPtr> inputs, const RunOptions& options,
@@ -202,13 +225,17 @@ absl::StatusOr<std::vector<BufferPtr>> Executable::run(Device& device, std::span
     donate(inputs, options);
   }
   if (runs_inline(*execution)) {
-    launch.unlock();
+    if (!program_.target.is_gpu()) launch.unlock();
     counters().executions_inline.fetch_add(1, std::memory_order_relaxed);
     execute(*execution);
+    if (launch.owns_lock()) launch.unlock();
+    device.backend().flights().hold_back();
     return outputs;
   }
-  absl::Status pushed =
-      device.queue().push([execution = std::move(execution)] { execution->executable->execute(*execution); });
+  absl::Status pushed = device.queue().push([execution = std::move(execution)] {
+    execution->executable->execute(*execution);
+    execution->device.backend().flights().hold_back();
+  });
   if (!pushed.ok()) completion->finish(std::move(pushed));
   return outputs;
 }
@@ -224,7 +251,7 @@ absl::Status Executable::warm(Device& device) const {
   std::vector<std::shared_ptr<Memory>> touched;  // held together, as a run holds them
   std::vector<std::int64_t> sizes;
   for (int d = 0; d < program_.num_devices; ++d) {  // one memory for all of them
-    sizes.push_back(program_.arena_bytes);
+    if (device.backend().is_host()) sizes.push_back(program_.arena_bytes);
     for (const ir::Type& output : program_.outputs) sizes.push_back(output.bytes());
   }
   for (const std::int64_t bytes : sizes) {
@@ -233,6 +260,7 @@ absl::Status Executable::warm(Device& device) const {
     if (device.backend().is_host()) std::memset((*memory)->data(), 0, static_cast<std::size_t>(bytes));
     touched.push_back(*std::move(memory));
   }
+  if (!device.backend().is_host()) return device.backend().arena(program_.arena_bytes, Loc{}).status();
   return absl::OkStatus();
 }
 

@@ -14,6 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "codegen/program.h"
+#include "runtime/backend.h"
 #include "runtime/buffer.h"
 #include "runtime/cache.h"
 
@@ -73,6 +74,7 @@ class Executable : public std::enable_shared_from_this<Executable> {
   using Constants = std::vector<std::shared_ptr<Memory>>;
   /// Those of the program in the device's memory, put there once.
   absl::StatusOr<const Constants*> constants_on(Device& device) const;
+  std::unique_ptr<Replays>& replays_on(Device& device) const;
   absl::Status check_inputs(const Device& device, std::span<const BufferPtr> inputs, const RunOptions& options) const;
   bool runs_inline(const Execution& execution) const;
   class Claims;
@@ -84,10 +86,21 @@ class Executable : public std::enable_shared_from_this<Executable> {
   // execute.cpp
   void execute(Execution& execution) const;
   absl::Status wait_for_inputs(const Execution& execution) const;
-  absl::Status execute_steps(Execution& execution) const;
+  absl::Status error_of(const Execution& execution, absl::Status own, bool& is_inherited) const;
+  /// What is in flight of it, or null when it is done.
+  absl::StatusOr<FlightPtr> execute_steps(Execution& execution) const;
+  absl::Status begin_outputs(const Execution& execution) const;
   struct Addresses;  // of what the steps of one execution touch
+  class CarryPlaces;
+  FlightPtr in_flight(Addresses& at, EventPtr end, std::shared_ptr<Memory> arena) const;
   absl::Status run_steps(std::span<const codegen::Step> steps, Addresses& at) const;
-  absl::Status run_kernel(const codegen::Step& step, const Addresses& at) const;
+  absl::Status run_kernel(const codegen::Step& step, Addresses& at) const;
+  absl::Status launch(const codegen::Step& step, std::span<void* const> buffers, const Addresses& at) const;
+  /// Asks for the kernels that wait to be asked for; before anything else is.
+  absl::Status launch_waiting(Addresses& at) const;
+  absl::Status launch_one_by_one(Addresses& at) const;
+  absl::Status run_check(const codegen::Check& check, Loc loc, Addresses& at) const;
+  absl::Status settle_checks(Addresses& at) const;
   absl::Status run_scan(const codegen::Loop& loop, Addresses& at) const;
   absl::Status run_while(const codegen::Loop& loop, Addresses& at) const;
   absl::Status run_branch(const codegen::Branch& branch, Addresses& at) const;
@@ -100,9 +113,11 @@ class Executable : public std::enable_shared_from_this<Executable> {
   LoadOptions options_;
   KernelCache& cache_;
   std::vector<KernelPtr> kernels_;
-  mutable std::mutex mutex_;  // guards the map
+  mutable std::mutex mutex_;  // guards the maps
   mutable std::map<const Allocator*, Constants> constants_;  // by the memory that holds them
+  mutable std::map<const Device*, std::unique_ptr<Replays>> replays_;
   std::int64_t work_ps_ = 0;
+  bool needs_host_ = false;  // to decide, compute or call something between its first step and its last
 };
 
 }  // namespace sheaf::runtime

@@ -1,5 +1,6 @@
 // What happens when an execution's turn has come: wait for inputs, run the steps in order, publish the result. The pins
-// are dropped before the outputs become ready, so that who has waited for this run can reuse its inputs at once.
+// are dropped before the outputs become ready, so that who has waited for this run can reuse its inputs at once. A GPU
+// is only asked for the steps: the host waits for none but those that decide what comes next.
 #include <algorithm>
 #include <new>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "fmt/format.h"
 #include "ir/callbacks.h"
 #include "ir/check.h"
+#include "ir/environment.h"
 #include "runtime/backend.h"
 #include "runtime/collectives.h"
 #include "runtime/counters.h"
@@ -21,20 +23,44 @@ namespace sheaf::runtime {
 
 void Executable::execute(Execution& execution) const {
   counters().executions.fetch_add(1, std::memory_order_relaxed);
+  Backend& backend = execution.device.backend();
   absl::Status status = wait_for_inputs(execution);
-  const bool is_inherited = !status.ok();
-  if (!is_inherited) status = execute_steps(execution);
+  bool is_inherited = !status.ok();
+  FlightPtr flight;  // null: the work is over
+  if (!is_inherited) {
+    absl::StatusOr<FlightPtr> done = execute_steps(execution);
+    if (done.ok()) flight = *std::move(done);
+    else status = error_of(execution, done.status(), is_inherited);
+  }
   execution.inputs.clear();
   execution.outputs.clear();
-  if (execution.spmd) execution.spmd->end(execution.position, {.status = std::move(status), .inherited = is_inherited});
+  if (execution.spmd)
+    execution.spmd->end(execution.position, {.status = std::move(status), .inherited = is_inherited, .flight = flight});
+  else if (flight) execution.completion->issue({flight});
   else execution.completion->finish(std::move(status));
+  if (flight) backend.flights().add(std::move(flight), execution.completion);
 }
 
+/// The host waits for those that nobody was asked for yet, the device for those in flight.
 absl::Status Executable::wait_for_inputs(const Execution& execution) const {
+  Backend& backend = execution.device.backend();
   for (const std::shared_ptr<Completion>& input : execution.waits) {
-    if (absl::Status status = input->wait(); !status.ok()) return status;  // told from now on by the outputs
+    absl::Status status = backend.is_host() ? input->wait() : input->wait_for_issue();
+    if (!status.ok()) return status;  // told from now on by the outputs
+    for (const EventPtr& event : input->events())
+      if (absl::Status after = backend.await(*event); !after.ok()) return after;
   }
   return absl::OkStatus();
+}
+
+/// That of an input which was in flight when the run began, else its own.
+absl::Status Executable::error_of(const Execution& execution, absl::Status own, bool& is_inherited) const {
+  for (const std::shared_ptr<Completion>& input : execution.waits) {
+    absl::Status status = input->wait();
+    is_inherited = !status.ok();
+    if (is_inherited) return status;
+  }
+  return own;
 }
 
 struct Executable::Addresses {
@@ -58,11 +84,43 @@ struct Executable::Addresses {
   std::byte* arena;
   absl::InlinedVector<std::byte*, 32> slots;
   absl::flat_hash_map<int, HostCopies> under_way;  // collectives begun, by their groups
+  // Kernels that the device has not been asked for yet, so that it may be asked for all of them at once.
+  std::vector<const codegen::Step*> waiting;
+  std::vector<void*> buffers;  // theirs, in order
+  bool is_long = false;  // some before them had to go already
+  std::vector<Flight::Check> checks;
 };
 
-absl::Status Executable::execute_steps(Execution& execution) const {
-  for (Storage* storage : execution.taken) storage->wait_for_pins(1);
+absl::StatusOr<FlightPtr> Executable::execute_steps(Execution& execution) const {
   Backend& backend = execution.device.backend();
+  const absl::StatusOr<std::shared_ptr<Memory>> arena = backend.arena(program_.arena_bytes, execution.loc);
+  if (!arena.ok()) return arena.status();
+  Addresses at(*this, execution, (*arena)->data());
+  absl::Status status = begin_outputs(execution);
+  if (status.ok()) status = run_steps(program_.steps, at);
+  if (status.ok()) status = launch_waiting(at);
+  if (status.ok() && execution.spmd) status = settle_checks(at);  // here it is known which device's they are
+  if (status.ok()) {
+    absl::StatusOr<EventPtr> end = backend.record();
+    if (end.ok() && *end) return in_flight(at, *std::move(end), *arena);
+    status = end.status();
+  }
+  // Nothing may still use the arena when it goes back.
+  if (absl::Status done = backend.drain(); status.ok()) status = std::move(done);
+  // What this device brought to collectives that it has not waited for may lie in the arena.
+  if (!status.ok() && execution.spmd) execution.spmd->send_home();
+  if (!status.ok()) return status;
+  return nullptr;
+}
+
+/// Memory taken from an input may still be read for others; memory that is not begins as a copy.
+absl::Status Executable::begin_outputs(const Execution& execution) const {
+  Backend& backend = execution.device.backend();
+  for (Storage* storage : execution.taken) {
+    storage->wait_for_pins(1);
+    for (const EventPtr& reader : storage->readers())
+      if (absl::Status status = backend.await(*reader); !status.ok()) return status;
+  }
   for (std::size_t o = 0; o < execution.outputs.size(); ++o) {
     const int from = execution.copied_from[o];
     if (from < 0) continue;
@@ -70,16 +128,21 @@ absl::Status Executable::execute_steps(Execution& execution) const {
                                        program_.outputs[o].bytes());
     if (!copied.ok()) return copied;
   }
-  absl::StatusOr<std::shared_ptr<Memory>> arena =
-      Memory::allocate(execution.device.allocator(), program_.arena_bytes, execution.loc);
-  if (!arena.ok()) return arena.status();
-  Addresses at(*this, execution, (*arena)->data());
-  absl::Status status = run_steps(program_.steps, at);
-  // Nothing may still use the arena when it goes back.
-  if (absl::Status done = backend.drain(); status.ok()) status = std::move(done);
-  // What this device brought to collectives that it has not waited for may lie in the arena.
-  if (!status.ok() && execution.spmd) execution.spmd->send_home();
-  return status;
+  return absl::OkStatus();
+}
+
+FlightPtr Executable::in_flight(Addresses& at, EventPtr end, std::shared_ptr<Memory> arena) const {
+  Execution& execution = at.execution;
+  Flight::Load load{.end = std::move(end),
+                    .what = fmt::format("{}: {}", to_string(execution.loc), program_.name),
+                    .checks = std::move(at.checks)};
+  for (std::shared_ptr<Completion>& input : execution.waits)
+    if (input->is_pending()) load.inputs.push_back(std::move(input));
+  for (const Pin& input : execution.inputs) load.keeps.push_back(input.storage());
+  for (const std::shared_ptr<Storage>& output : execution.outputs) load.keeps.push_back(output);
+  load.keeps.push_back(std::move(arena));
+  load.keeps.push_back(execution.executable);
+  return std::make_shared<Flight>(std::move(load));
 }
 
 absl::Status Executable::run_steps(std::span<const codegen::Step> steps, Addresses& at) const {
@@ -89,14 +152,26 @@ absl::Status Executable::run_steps(std::span<const codegen::Step> steps, Address
   return absl::OkStatus();
 }
 
-namespace {
-
-absl::Status run_check(const codegen::Check& check, Loc loc, Backend& backend, const std::byte* at) {
-  const absl::StatusOr<std::uint8_t> holds = read_value<std::uint8_t>(backend, at);
+/// Looked at where the host waits anyway, and at the end; until then what follows a check runs for nothing.
+absl::Status Executable::run_check(const codegen::Check& check, Loc loc, Addresses& at) const {
+  constexpr std::size_t kMost = 4096;
+  absl::StatusOr<std::shared_ptr<const std::byte>> holds = at.backend().note(at[check.holds], 1);
   if (!holds.ok()) return holds.status();
-  if (*holds != 0) return absl::OkStatus();
-  return absl::FailedPreconditionError(fmt::format("{}: check failed: {}", to_string(loc), check.message));
+  at.checks.push_back({*std::move(holds), absl::FailedPreconditionError(
+                                              fmt::format("{}: check failed: {}", to_string(loc), check.message))});
+  return at.backend().is_host() || at.checks.size() >= kMost ? settle_checks(at) : absl::OkStatus();
 }
+
+absl::Status Executable::settle_checks(Addresses& at) const {
+  if (at.checks.empty()) return absl::OkStatus();
+  if (absl::Status status = at.backend().drain(); !status.ok()) return status;
+  for (const Flight::Check& check : at.checks)
+    if (*check.holds == std::byte{0}) return check.otherwise;
+  at.checks.clear();
+  return absl::OkStatus();
+}
+
+namespace {
 
 template <class Addresses>
 absl::Status call_back(const codegen::Callback& callback, Loc loc, const Addresses& at) {
@@ -139,6 +214,12 @@ absl::Status call_library(const codegen::LibraryCall& call, Loc loc, const Addre
 }  // namespace
 
 absl::Status Executable::run_control(const codegen::Step& step, Addresses& at) const {
+  const codegen::Control& control = *step.control;
+  if (!std::holds_alternative<codegen::Loop>(control.what)) {
+    if (absl::Status status = launch_waiting(at); !status.ok()) return status;
+    if (!std::holds_alternative<codegen::Check>(control.what))
+      if (absl::Status status = settle_checks(at); !status.ok()) return status;
+  }
   struct Run {
     const Executable& executable;
     Loc loc;
@@ -147,15 +228,13 @@ absl::Status Executable::run_control(const codegen::Step& step, Addresses& at) c
       return loop.length < 0 ? executable.run_while(loop, at) : executable.run_scan(loop, at);
     }
     absl::Status operator()(const codegen::Branch& branch) const { return executable.run_branch(branch, at); }
-    absl::Status operator()(const codegen::Check& check) const {
-      return run_check(check, loc, at.backend(), at[check.holds]);
-    }
+    absl::Status operator()(const codegen::Check& check) const { return executable.run_check(check, loc, at); }
     absl::Status operator()(const codegen::Callback& callback) const { return call_back(callback, loc, at); }
     absl::Status operator()(const codegen::LibraryCall& call) const { return call_library(call, loc, at); }
     absl::Status operator()(const codegen::Collective& what) const { return executable.run_collective(what, loc, at); }
     absl::Status operator()(const codegen::Await& await) const { return executable.await_collective(await.groups, at); }
   };
-  return std::visit(Run{*this, step.loc, at}, step.control->what);
+  return std::visit(Run{*this, step.loc, at}, control.what);
 }
 
 namespace {
@@ -169,10 +248,12 @@ struct CarryPlace {
   bool in_place;
 };
 
-class CarryPlaces {
+}  // namespace
+
+class Executable::CarryPlaces {
  public:
-  template <class Addresses>
-  CarryPlaces(const codegen::Loop& loop, const Addresses& at) : backend_(at.backend()) {
+  CarryPlaces(const Executable& executable, const codegen::Loop& loop, Addresses& at)
+      : executable_(executable), at_(at) {
     for (const codegen::Loop::Carry& c : loop.carries)
       places_.push_back({at[c.start], at[c.result], at[c.spare], c.start.bytes, c.in_place()});
   }
@@ -194,17 +275,18 @@ class CarryPlaces {
  private:
   absl::Status settle(CarryPlace& place) {
     const std::byte* from = std::exchange(place.now, place.result);
-    return from == place.result ? absl::OkStatus() : backend_.copy(place.result, from, place.bytes);
+    if (from == place.result) return absl::OkStatus();
+    if (absl::Status status = executable_.launch_waiting(at_); !status.ok()) return status;
+    return at_.backend().copy(place.result, from, place.bytes);
   }
 
-  Backend& backend_;
+  const Executable& executable_;
+  Addresses& at_;
   absl::InlinedVector<CarryPlace, 16> places_;
 };
 
-}  // namespace
-
 absl::Status Executable::run_scan(const codegen::Loop& loop, Addresses& at) const {
-  CarryPlaces places(loop, at);
+  CarryPlaces places(*this, loop, at);
   if (absl::Status status = places.begin(); !status.ok()) return status;
   for (std::int64_t i = 0; i < loop.length; ++i) {
     const std::int64_t t = loop.reverse ? loop.length - 1 - i : i;
@@ -222,11 +304,13 @@ absl::Status Executable::run_scan(const codegen::Loop& loop, Addresses& at) cons
 }
 
 absl::Status Executable::run_while(const codegen::Loop& loop, Addresses& at) const {
-  CarryPlaces places(loop, at);
+  CarryPlaces places(*this, loop, at);
   if (absl::Status status = places.begin(); !status.ok()) return status;
   for (std::int64_t trip = 0; trip != loop.max_trips; ++trip) {
     for (std::size_t k = 0; k < places.size(); ++k) at.slots[loop.carries[k].from] = places[k].now;
     if (absl::Status status = run_steps(loop.condition, at); !status.ok()) return status;
+    if (absl::Status status = launch_waiting(at); !status.ok()) return status;
+    if (absl::Status status = settle_checks(at); !status.ok()) return status;
     const absl::StatusOr<std::uint8_t> holds = read_value<std::uint8_t>(at.backend(), at[loop.holds]);
     if (!holds.ok()) return holds.status();
     if (*holds == 0) break;
@@ -283,17 +367,74 @@ absl::Status Executable::await_collective(int groups, Addresses& at) const {
   return copies.finish();
 }
 
-absl::Status Executable::run_kernel(const codegen::Step& step, const Addresses& at) const {
-  absl::InlinedVector<void*, 16> buffers;
-  for (const codegen::BufferRef& ref : step.buffers) buffers.push_back(at[ref]);
+/// A CPU runs it; a GPU is asked for it with others.
+absl::Status Executable::run_kernel(const codegen::Step& step, Addresses& at) const {
+  constexpr std::size_t kMost = 1024;
   const KernelPtr& kernel = kernels_[step.kernel];
   note_interpreted_run(kernel);
   if (at.execution.spmd && at.execution.spmd->has_begun(at.execution.position))
     counters().overlapped_launches.fetch_add(1, std::memory_order_relaxed);
-  const absl::Status status = at.backend().run(*kernel, buffers);
+  if (at.backend().is_host()) {
+    absl::InlinedVector<void*, 16> buffers;
+    for (const codegen::BufferRef& ref : step.buffers) buffers.push_back(at[ref]);
+    return launch(step, buffers, at);
+  }
+  for (const codegen::BufferRef& ref : step.buffers) at.buffers.push_back(at[ref]);
+  at.waiting.push_back(&step);
+  if (at.waiting.size() < kMost) return absl::OkStatus();
+  at.is_long = true;  // what takes so long gains nothing by being asked for at once
+  return launch_one_by_one(at);
+}
+
+namespace {
+
+/// Then a fault is told with the kernel and the line.
+bool waits_for_kernels() {
+  static const bool waits = ir::is_switched_on("SHEAF_WAIT_FOR_KERNELS");
+  return waits;
+}
+
+}  // namespace
+
+absl::Status Executable::launch(const codegen::Step& step, std::span<void* const> buffers, const Addresses& at) const {
+  const KernelPtr& kernel = kernels_[step.kernel];
+  absl::Status status = at.backend().run(*kernel, buffers);
+  if (status.ok() && waits_for_kernels()) status = at.backend().drain();
   if (status.ok()) return status;
   return absl::Status(status.code(), fmt::format("{}: {} of {}: {}", to_string(step.loc), kernel->code().name,
                                                  program_.name, std::string(status.message())));
+}
+
+absl::Status Executable::launch_waiting(Addresses& at) const {
+  if (at.waiting.empty() || at.is_long || waits_for_kernels()) {
+    at.is_long = false;
+    return launch_one_by_one(at);
+  }
+  std::vector<Launch> launches;
+  void* const* buffers = at.buffers.data();
+  for (const codegen::Step* step : at.waiting) {
+    launches.push_back({kernels_[step->kernel].get(), {buffers, step->buffers.size()}});
+    buffers += step->buffers.size();
+  }
+  const absl::StatusOr<bool> replayed = at.backend().replay(launches, replays_on(at.execution.device));
+  if (!replayed.ok())
+    return absl::Status(replayed.status().code(), fmt::format("{}: {}: {}", to_string(at.execution.loc), program_.name,
+                                                              std::string(replayed.status().message())));
+  if (!*replayed) return launch_one_by_one(at);
+  at.waiting.clear();
+  at.buffers.clear();
+  return absl::OkStatus();
+}
+
+absl::Status Executable::launch_one_by_one(Addresses& at) const {
+  void* const* buffers = at.buffers.data();
+  for (const codegen::Step* step : at.waiting) {
+    if (absl::Status status = launch(*step, {buffers, step->buffers.size()}, at); !status.ok()) return status;
+    buffers += step->buffers.size();
+  }
+  at.waiting.clear();
+  at.buffers.clear();
+  return absl::OkStatus();
 }
 
 void Executable::note_interpreted_run(const KernelPtr& kernel) const {

@@ -59,6 +59,11 @@ absl::Status Queue::drain() {
   return absl::OkStatus();
 }
 
+bool Queue::is_idle() {
+  std::lock_guard lock(mutex_);
+  return done_count_ == pushed_count_;
+}
+
 void Queue::stop() {
   if (!check_not_forked().ok()) return;
   std::deque<Task> dropped;

@@ -28,6 +28,8 @@ class Queue {
   absl::Status push(Task task);
   /// Blocks until all tasks pushed before this call are done.
   absl::Status drain();
+  /// Nothing waits or runs.
+  bool is_idle();
   /// Finishes the task that runs, drops the others and ends the thread. Called once, and not from a task.
   void stop();
 

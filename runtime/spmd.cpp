@@ -109,8 +109,12 @@ void SpmdRun::finish(std::unique_lock<std::mutex> lock) {
   is_finished_ = true;
   ended_.notify_all();
   absl::Status status = outcome();
+  std::vector<FlightPtr> flights;
+  for (const End& end : own_)
+    if (end.flight) flights.push_back(end.flight);
   lock.unlock();
-  completion_->finish(std::move(status));
+  if (status.ok() && !flights.empty()) completion_->issue(std::move(flights));
+  else completion_->finish(std::move(status));
 }
 
 /// An input's error as it is; else of the devices' own failures the first, by name, unless all failed alike; else what
@@ -173,14 +177,18 @@ absl::StatusOr<std::vector<std::vector<BufferPtr>>> Executable::run_spmd(std::sp
   }
   const bool meets = !program_.groups.empty();
   if (!meets && std::ranges::all_of(executions, [this](const auto& e) { return runs_inline(*e); })) {
-    launch.unlock();
+    if (!program_.target.is_gpu()) launch.unlock();
     counters().executions_inline.fetch_add(std::ssize(executions), std::memory_order_relaxed);
     for (const std::unique_ptr<Execution>& execution : executions) execute(*execution);
+    if (launch.owns_lock()) launch.unlock();
+    for (Device* device : devices) device->backend().flights().hold_back();
     return outputs;
   }
   for (std::size_t d = 0; d < devices.size(); ++d) {
-    absl::Status pushed = devices[d]->queue().push(
-        [execution = std::move(executions[d])] { execution->executable->execute(*execution); });
+    absl::Status pushed = devices[d]->queue().push([execution = std::move(executions[d])] {
+      execution->executable->execute(*execution);
+      execution->device.backend().flights().hold_back();
+    });
     if (!pushed.ok()) run->refuse(static_cast<int>(d), std::move(pushed));
   }
   return outputs;

@@ -34,13 +34,16 @@ class SpmdRun {
   bool has_begun(int position) const { return begun_[position] > 0; }
   /// Ends all meetings: nothing that a device brought is read any more once this returns.
   void send_home();
-  /// How the part of one device ended. `inherited`: the error is that of an input, and is passed on as it is.
+  /// How the part of one device ended. `inherited`: the error is that of an input, and is passed on as it is. `flight`:
+  /// the device has been asked for all of it, and does it.
   struct End {
     absl::Status status = {};
     bool inherited = false;
+    FlightPtr flight = nullptr;
   };
-  /// The device at `position` has done its part, or failed in it. The last one finishes the completion; where the run
-  /// has failed and somebody does not come to an end within the timeout, the others, who wait here so long, finish it.
+  /// The device at `position` has done its part, been asked for it, or failed in it. The last one finishes the
+  /// completion; where the run has failed and somebody does not come to an end within the timeout, the others, who wait
+  /// here so long, finish it.
   void end(int position, End end);
   /// The device at `position` will not begin.
   void refuse(int position, absl::Status status);

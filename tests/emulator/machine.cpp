@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <utility>
 
 namespace sheaf::emulator {
 namespace {
@@ -15,9 +16,19 @@ struct Stopped {};
 
 constexpr int kIdleRounds = 2000;  // of threads that only ask whether something has happened
 
+thread_local StackPool* pool = nullptr;
+struct PoolOwner {
+  ~PoolOwner() { delete std::exchange(pool, nullptr); }
+};
+
+/// The thread's. The main thread's may be needed again by handlers of its exit.
 StackPool& stacks() {
-  thread_local StackPool pool;
-  return pool;
+  if (!pool) {
+    thread_local PoolOwner owner;
+    static_cast<void>(owner);
+    pool = new StackPool;
+  }
+  return *pool;
 }
 
 void fiber_main() {

@@ -1,0 +1,26 @@
+// One phase of a kernel with its buffers, as the driver takes it: for a launch, and for a node of a graph.
+#pragma once
+
+#include <span>
+
+#include "absl/container/inlined_vector.h"
+#include "codegen/program.h"
+#include "runtime/driver/cuda.h"
+
+namespace sheaf::runtime {
+
+class CudaLaunch {
+ public:
+  /// `buffers` must stay where they are.
+  CudaLaunch(cuda::CUfunction function, const codegen::Phase& phase, std::span<void* const> buffers);
+
+  absl::Status on(const Cuda& cuda, cuda::CUstream stream);
+  cuda::CUDA_KERNEL_NODE_PARAMS node();
+
+ private:
+  const cuda::CUfunction function_;
+  const codegen::Phase& phase_;
+  absl::InlinedVector<void*, 16> parameters_;  // each points to where its value is
+};
+
+}  // namespace sheaf::runtime

@@ -35,8 +35,8 @@ sheaf_test(cases.full full sheaf_tests --test-suite=full)
 sheaf_test(cases.soak soak sheaf_tests --test-suite=soak)
 
 # The same on GPUs that are not there (docs/emulator.md). What these files hold is said of any device.
-foreach(name IN ITEMS ops api/array api/collectives api/complex api/grad api/indexing api/jacobian api/library
-    api/products api/programs api/shard_map_run api/sharded_programs api/sharding api/windows fuzz/fusion linalg/einsum linalg/linalg)
+foreach(name IN ITEMS ops api/array api/attention_halves api/collectives api/complex api/grad api/indexing api/jacobian
+    api/library api/products api/programs api/shard_map_run api/sharded_programs api/sharding api/windows fuzz/fusion linalg/einsum linalg/linalg)
   add_test(NAME gpu/${name} COMMAND sheaf_tests --source-file=*/tests/${name}_test.cpp --test-suite-exclude=full,soak)
   set_tests_properties(gpu/${name} PROPERTIES LABELS full ENVIRONMENT
     "SHEAF_CHECK_PURE=1;SHEAF_PLATFORM=cuda;SHEAF_FAKE_CUDA_DEVICES=8;SHEAF_LIBCUDA=$<TARGET_FILE:sheaf_fake_cuda>;SHEAF_LIBNVRTC=$<TARGET_FILE:sheaf_fake_nvrtc>")

@@ -14,6 +14,7 @@
 #include "codegen/contract.h"
 #include "codegen/cuda/emit.h"
 #include "codegen/fingerprint.h"
+#include "codegen/kir/attention.h"
 #include "codegen/kir/contract.h"
 #include "codegen/kir/print.h"
 #include "codegen/kir/templates/template.h"
@@ -121,6 +122,10 @@ class Lowering {
     loc_ = e.loc;
     step_temporaries_ = 0;
     if (plan.schedule == ir::Schedule::host) return add_host_step(frame, plan, *e.regions[0], inputs, outputs);
+    if (plan.schedule == ir::Schedule::attention) {
+      inputs.insert(inputs.end(), outputs.begin(), outputs.end());
+      return add_step(frame, plan.name, kir::attention_kernel(*e.regions[0]), std::move(inputs));
+    }
     const Group group = kir::group_of(*e.regions[0]);
     if (plan.schedule == ir::Schedule::contract) return add_contract(frame, plan.name, group, inputs, outputs);
     inputs.insert(inputs.end(), outputs.begin(), outputs.end());
@@ -341,7 +346,7 @@ class Lowering {
     for (std::size_t i = buffers.size(); has_temporaries && i < kernel.params.size(); ++i) {
       buffers.push_back(temporary(kernel.params[i].count * size_bytes(kernel.params[i].dtype)));
     }
-    if (kernel.phases.empty() && !kernel.contract) return;  // nothing but empty results
+    if (kernel.phases.empty() && !kernel.contract && !kernel.attention) return;  // nothing but empty results
     const absl::Status status = kir::verify(kernel);
     SHEAF_CHECK(status.ok(), std::string(status.message()));
     std::int64_t scratch_bytes = 0;

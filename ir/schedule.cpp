@@ -141,6 +141,12 @@ absl::Status check_contract(const Function& body) {
   return absl::OkStatus();
 }
 
+/// Reads parameters and gives results, and is all its kernel does.
+absl::Status check_attention(const Function& body) {
+  if (body.eqns().size() == 1) return absl::OkStatus();
+  return refused("schedule=attention takes one equation, not {}", body.eqns().size());
+}
+
 /// A host step is one equation on parameters, and gives all its results.
 absl::Status check_host(const Function& body) {
   if (body.eqns().size() != 1) return refused("schedule=host takes one equation, not {}", body.eqns().size());
@@ -228,6 +234,7 @@ absl::Status check_schedule(const ops::Kernel& kernel, const Function& body) {
   if (kernel.schedule == Schedule::row) return check_rows(body);
   if (kernel.schedule == Schedule::update) return check_update(body);
   if (kernel.schedule == Schedule::contract) return check_contract(body);
+  if (kernel.schedule == Schedule::attention) return check_attention(body);
   return kernel.schedule == Schedule::host ? check_host(body) : absl::OkStatus();
 }
 

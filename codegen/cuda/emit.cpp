@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "codegen/cuda/attention.h"
 #include "codegen/cuda/contract.h"
 #include "codegen/cuda/prelude.h"
 #include "ir/check.h"
@@ -380,6 +381,10 @@ CudaText emit_cuda(const kir::Kernel& kernel, const std::string& symbol, const T
   CudaText out;
   if (kernel.contract) {
     emit_cuda_contract(kernel, symbol, target, out);
+    return out;
+  }
+  if (kernel.attention) {
+    emit_cuda_attention(kernel, symbol, out);
     return out;
   }
   for (const kir::Phase& phase : kernel.phases)

@@ -8,6 +8,7 @@
 #include <iterator>
 #include <vector>
 
+#include "codegen/cuda/attention_text.h"
 #include "codegen/cuda/tiles.h"
 #include "ir/check.h"
 
@@ -110,6 +111,18 @@ template <int Bytes> __device__ __forceinline__ void sf_cp_async(void* shared, c
 }
 __device__ __forceinline__ void sf_cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int N> __device__ __forceinline__ void sf_cp_async_wait() { asm volatile("cp.async.wait_group %0;" :: "n"(N) : "memory"); }
+#endif)"},
+
+    // Its argument, which the compiler takes for another: what depends on it is computed there, and not ahead of a loop,
+    // where it would hold registers throughout.
+    {"sf_here", R"(
+#ifndef SF_HOST
+__device__ __forceinline__ sf_u32 sf_here(sf_u32 a) { asm volatile("" : "+r"(a)); return a; }
+#endif)"},
+    // 2^a for what need not be exact: results below 2^-126 are 0.
+    {"sf_exp2", R"(
+#ifndef SF_HOST
+__device__ __forceinline__ float sf_exp2(float a) { float r; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(a)); return r; }
 #endif)"},
 
     // ---- tensor cores of a warp: d += a b. Halves in pairs, the lower k first; lane = 4 g + t ----
@@ -395,6 +408,7 @@ std::span<const CudaPiece> cuda_pieces() {
     pieces.push_back({"sf_wgmma_bf16", bf16});
     pieces.push_back({"sf_wgmma_f16", f16});
     for (const CudaPiece& piece : cuda_tile_pieces()) pieces.push_back(piece);
+    for (const CudaPiece& piece : cuda_attention_pieces()) pieces.push_back(piece);
     return pieces;
   }();
   return all;

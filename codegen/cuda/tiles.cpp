@@ -8,15 +8,15 @@ namespace {
 
 constexpr CudaPiece kPieces[] = {
     // Rows of `chunks` chunks begin at 8 / group different banks; a group of rows that begin at the same one is told
-    // apart by the exchange.
+    // apart by the exchange. Unsigned, so that compilers see that rows a multiple of 8 apart exchange alike.
     {"sf_tile_at", R"(
 template <int Columns> __device__ __forceinline__ int sf_tile_at(int row, int column) {
   constexpr int chunks = Columns / 8, group = chunks % 8 == 0 ? 8 : chunks % 4 == 0 ? 4 : chunks % 2 == 0 ? 2 : 1;
-  return row * Columns + (column ^ row / (8 / group) % group * 8);
+  return row * Columns + (column ^ (int)((unsigned)row / (8 / group) % group * 8));
 })"},
     {"sf_tile_copy", R"(
-template <int Rows, int Columns, int Threads> __device__ __forceinline__ void sf_tile_copy(sf_u16* tile, const sf_u16* from, sf_i64 pitch, int rows, int columns) {
-#pragma unroll
+template <int Rows, int Columns, int Threads, int Unroll = 64> __device__ __forceinline__ void sf_tile_copy(sf_u16* tile, const sf_u16* from, sf_i64 pitch, int rows, int columns) {
+#pragma unroll Unroll
   for (int i = threadIdx.x; i < Rows * Columns / 8; i += Threads) {
     const int row = i / (Columns / 8), column = i % (Columns / 8) * 8;
     const bool is_there = row < rows && column < columns;

@@ -13,6 +13,7 @@ namespace sheaf::codegen {
 /// sf_tile_at<Columns>(row, column): where an element lies. Columns: a multiple of 8.
 /// sf_tile_copy<Rows, Columns, Threads>(tile, from, pitch, rows, columns): asynchronously, by all threads of the block;
 ///   zeros beyond `rows` and `columns`. `from`, `pitch` and `columns` are multiples of 8; the caller commits and waits.
+///   A fourth number says how often the loop is unrolled, where addresses ahead would take too many registers.
 /// Fragments of 16 x 16 elements for sf_mma_*, by a warp:
 /// sf_lhs_fragment<Columns>(r[4], tile, m, k) of a tile [m, k]; sf_lhs_fragment_trans(r, tile, m, k) of a tile [k, m].
 /// sf_rhs_fragments<Columns>(r[4], tile, n, k) of a tile [n, k]; sf_rhs_fragments_trans(r, tile, n, k) of a tile

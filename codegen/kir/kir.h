@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -163,6 +164,8 @@ struct Contract {
   DType lhs = DType::f32, rhs = DType::f32, out = DType::f32, accumulate = DType::f32;
 };
 
+struct Attention;  // codegen/kir/attention.h
+
 struct Kernel {
   std::string name;  // op list; the key is the hash of the text
   std::vector<Param> params;
@@ -171,6 +174,8 @@ struct Kernel {
   /// row and column: it reads the contraction's result nowhere but there, once, so that an emitter may let it have each
   /// sum as it is done. The CPU's has none, and perhaps a temporary.
   std::optional<Contract> contract = std::nullopt;
+  /// Without phases as well, of CUDA alone.
+  std::shared_ptr<const Attention> attention = nullptr;
 };
 
 /// Up to where the next one begins.

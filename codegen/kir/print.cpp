@@ -5,6 +5,8 @@
 
 #include <iterator>
 
+#include "codegen/kir/attention.h"
+
 namespace sheaf::kir {
 namespace {
 
@@ -165,6 +167,7 @@ std::string to_text(const Kernel& kernel) {
   }
   out += ")\n";
   if (kernel.contract) out += text_of(*kernel.contract);
+  if (kernel.attention) out += to_text(*kernel.attention);
   for (const Phase& phase : kernel.phases) {
     out += fmt::format("phase unit0<{}>", phase.axes[0].extent);
     if (phase.threads != 1) out += fmt::format(" threads({})", phase.threads);

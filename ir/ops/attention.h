@@ -48,6 +48,11 @@ Values expand_attention(Builder& b, const Eqn& e, const Values& operands);
 Values expand_attention_tangent(Builder& b, const Eqn& e, const Values& operands);
 Values expand_attention_backward(Builder& b, const Eqn& e, const Values& operands);
 
+/// Whether a target has a kernel for it, and what that is of.
+Lowering lower_attention(const Eqn& e);
+bool attention_has_kernel(const Eqn& e, const Target& target);
+bool attention_backward_has_kernel(const Eqn& e, const Target& target);
+
 /// Second derivatives, of all scores at once.
 Values attention_tangent_jvp(Builder& b, const Eqn& e, const Values& tangents);
 Values attention_backward_jvp(Builder& b, const Eqn& e, const Values& tangents);

@@ -286,6 +286,11 @@ SF_INLINE unsigned sf_pack_bf16(float low, float high) {
 SF_INLINE unsigned sf_pack_f16(float low, float high) {
   return sf_float_to_f16(low) | static_cast<unsigned>(sf_float_to_f16(high)) << 16;
 }
+SF_INLINE unsigned sf_here(unsigned a) { return a; }
+SF_INLINE float sf_exp2(float a) {
+  const float r = exp2f(a);
+  return r < 0x1p-126f ? 0 : r;
+}
 /// Ties away from zero, as cvt.rna does.
 SF_INLINE unsigned sf_float_to_tf32(float a) {
   const unsigned u = __float_as_uint(a);

@@ -108,3 +108,14 @@ TEST_CASE("a contraction reads through views, and only what is elementwise follo
   CHECK(std::string(module.status().message()).find("schedule=contract needs results of the contraction's dims") !=
         std::string::npos);
 }
+
+TEST_CASE("an attention is alone and reads parameters") {
+  const std::string type = "f16[4, 1, 8]", attend = ", %lse: f32[1, 4] = attention %x, %x, ";
+  CHECK(refusal("schedule=attention", type, "%r: f16[4, 1, 8]" + attend + "%x", type) == "fits");
+  CHECK(refusal("schedule=attention", type, "%0: f16[4, 1, 8]" + attend + "%x\n%r: f16[4, 1, 8] = neg %0", type) ==
+        "schedule=attention takes one equation, not 2");
+  CHECK(refusal("schedule=attention", type, "%0: f16[4, 1, 8] = neg %x\n%r: f16[4, 1, 8]" + attend + "%0", type) ==
+        "schedule=attention takes one equation, not 2");
+  CHECK(refusal("schedule=map", type, "%r: f16[4, 1, 8]" + attend + "%x", type) ==
+        "schedule=map has no place for attention");
+}

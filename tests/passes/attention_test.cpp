@@ -6,7 +6,9 @@
 #include <cmath>
 
 #include "codegen/lower.h"
+#include "ir/ops/attrs.h"
 #include "ir/sample.h"
+#include "ir/schedule.h"
 #include "ir/text.h"
 #include "passes/pipeline.h"
 #include "passes/transforms.h"
@@ -161,6 +163,26 @@ TEST_CASE("attention over 4096 queries and keys and its gradient never hold all 
   CHECK(arena_bytes(v.forward) < kScores / 8);
   CHECK(arena_bytes(v.backward) < 16 * kOperand);
   CHECK(arena_bytes(v.backward) < kScores / 4);
+}
+
+TEST_CASE("a target with a kernel of attention keeps the equation, any other gets the loop") {
+  const auto kernels = [](const std::string& sample, const std::string& gpu) {
+    const passes::Plan plan = passes::run_pipeline(function_of(sample), {.target = {gpu}});
+    std::int64_t n = 0;
+    for (const Eqn* e : plan.function->eqns())
+      n += e->op == &ops::kernel && e->attrs<ops::Kernel>().schedule == Schedule::attention;
+    return n;
+  };
+  const std::string halves = "attention bf16[600, 2, 8], bf16[600, 1, 8], bf16[600, 1, 8] {after=0}";
+  CHECK(kernels(halves, "sm_90a") == 1);
+  CHECK(kernels(halves, "sm_75") == 0);
+  CHECK(kernels(halves, "") == 0);
+  CHECK(kernels("attention f32[600, 2, 8], f32[600, 1, 8], f32[600, 1, 8] {after=0}", "sm_90a") == 0);
+  CHECK(kernels("attention_backward f16[6, 2, 8], f16[6, 1, 8], f16[6, 1, 8], f32[2, 6], f32[6, 2, 8], f32[2, 6]",
+                "sm_90a") == 1);
+  CHECK(kernels("attention_tangent bf16[6, 1, 8], bf16[6, 1, 8], bf16[6, 1, 8], f32[1, 6], bf16[6, 1, 8], "
+                "bf16[6, 1, 8], bf16[6, 1, 8]",
+                "sm_90a") == 0);
 }
 
 TEST_CASE("attention names the dims, dtypes and attributes it cannot take") {

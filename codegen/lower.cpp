@@ -368,7 +368,8 @@ class Lowering {
                     .key = key,
                     .target = program_.target,
                     .kir = nullptr,
-                    .phases = {}};
+                    .phases = {},
+                    .loc = loc_};
     kernel.name = code.name;
     complete(code, kernel);
     code.kir = std::make_shared<const kir::Kernel>(std::move(kernel));

@@ -42,11 +42,12 @@ struct Phase {
 
 struct KernelCode {
   std::string name;  // op list + hash: what a profile shows
-  std::string key;  // hex of hash(text, target, compiler version)
+  std::string key;  // hex of hash(text, key_of(target))
   Target target = {};
   std::shared_ptr<const kir::Kernel> kir;
   std::string functions = {};  // GPU: the kernel as CUDA text, without the prelude
   std::vector<Phase> phases;
+  Loc loc = {};  // the user's line of the first step that runs it
 };
 
 struct Control;

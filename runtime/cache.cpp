@@ -12,7 +12,7 @@
 #include "ir/check.h"
 #include "ir/log.h"
 #include "runtime/compiler_gate.h"
-#include "runtime/cuda_module.h"
+#include "runtime/cuda_compiler.h"
 #include "runtime/native_compiler.h"
 #include "runtime/thread_pool.h"
 
@@ -40,6 +40,7 @@ absl::StatusOr<CompiledKernel> open_and_compile(const codegen::KernelCode& code)
 }
 
 absl::StatusOr<CompiledKernel> compile_through_gate(const codegen::KernelCode& code) {
+  if (std::optional<CompiledKernel> read = read_native(code)) return *std::move(read);
   const CompilerGate::Visit visit(CompilerGate::global());
   if (!visit)
     return absl::CancelledError(fmt::format("{}: not compiled, because the main thread has ended", code.name));
@@ -101,30 +102,21 @@ absl::Status KernelCache::compile(std::span<const KernelPtr> kernels) {
   return for_all(std::ssize(missing), [&](std::int64_t i) { return compile(*missing[i]); });
 }
 
-/// In programs of a few each: a program costs about as much as six small kernels.
 absl::Status KernelCache::compile_for_gpu(std::vector<Kernel*> kernels) {
-  constexpr std::int64_t kTogether = 16;
   std::lock_guard lock(gpu_mutex_);
   absl::flat_hash_set<const Kernel*> seen;
   std::erase_if(kernels, [&](const Kernel* kernel) {  // compiled while this thread waited, or there twice
     return kernel->is_compiled() || !seen.insert(kernel).second;
   });
-  std::vector<std::span<Kernel*>> programs;
-  for (auto first = kernels.begin(); first != kernels.end();) {
-    const auto end = std::find_if(first, first + std::min(kTogether, kernels.end() - first), [&](const Kernel* kernel) {
-      return kernel->code().target != (*first)->code().target;
-    });
-    programs.emplace_back(first, end);
-    first = end;
+  std::vector<const codegen::KernelCode*> codes;
+  for (const Kernel* kernel : kernels) codes.push_back(&kernel->code());
+  std::vector<absl::StatusOr<CompiledKernel>> compiled = compile_cuda(codes);
+  absl::Status first;
+  for (std::size_t i = 0; i < kernels.size(); ++i) {
+    first.Update(compiled[i].status());
+    if (compiled[i].ok()) kernels[i]->set_compiled(std::make_shared<const CompiledKernel>(*std::move(compiled[i])));
   }
-  return for_all(std::ssize(programs), [&](std::int64_t i) {
-    std::vector<const codegen::KernelCode*> codes;
-    for (const Kernel* kernel : programs[i]) codes.push_back(&kernel->code());
-    absl::StatusOr<std::vector<CompiledKernel>> compiled = compile_cuda(codes);
-    for (std::size_t k = 0; compiled.ok() && k < codes.size(); ++k)
-      programs[i][k]->set_compiled(std::make_shared<const CompiledKernel>(std::move((*compiled)[k])));
-    return compiled.status();
-  });
+  return first;
 }
 
 void KernelCache::compile_in_background(const KernelPtr& kernel) {

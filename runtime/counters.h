@@ -17,6 +17,7 @@ struct CollectiveCounters {
 
 struct Counters {
   std::atomic<std::int64_t> kernels_compiled{0};     // by the compiler
+  std::atomic<std::int64_t> kernels_read{0};         // from the disk cache
   std::atomic<std::int64_t> kernels_loaded{0};       // machine code made callable: compiled, or read from a cache
   std::atomic<std::int64_t> launches{0};             // steps run
   std::atomic<std::int64_t> interpreted_launches{0}; // of those, by the interpreter

@@ -95,8 +95,7 @@ absl::Status CudaBackend::start() {
   if (!major.ok()) return major.status();
   const absl::StatusOr<int> minor = attribute(cuda::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
   if (!minor.ok()) return minor.status();
-  // From 9.0 on, what is special to one architecture is in its "a" form.
-  target_.gpu = fmt::format("sm_{}{}{}", *major, *minor, *major >= 9 ? "a" : "");
+  target_ = codegen::gpu_target(*major, *minor);
   status = cuda.status(cuda.cuDevicePrimaryCtxRetain(&gpu_.context, device_), "cuDevicePrimaryCtxRetain");
   if (status.ok()) status = gpu_.enter();
   for (cuda::CUstream* stream : {&compute_, &copy_, &capture_})

@@ -62,6 +62,8 @@ class Executable : public std::enable_shared_from_this<Executable> {
   absl::Status warm(Device& device) const;
 
   const codegen::Program& program() const { return program_; }
+  /// Those of the program, in its order.
+  std::span<const KernelPtr> kernels() const { return kernels_; }
   /// The estimated work of one run on one core.
   std::int64_t work_ps() const { return work_ps_; }
   /// Machine code of its kernels, those it shares with other programs included.

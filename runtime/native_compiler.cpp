@@ -8,6 +8,7 @@
 #include "fmt/format.h"
 #include "ir/log.h"
 #include "runtime/counters.h"
+#include "runtime/disk_cache.h"
 
 namespace sheaf::runtime {
 namespace {
@@ -33,16 +34,31 @@ absl::StatusOr<CompiledKernel> load_object(const codegen::KernelCode& code, cons
   return kernel;
 }
 
+std::string symbol_of(const codegen::KernelCode& code) { return "sheaf_" + code.key; }
+
 }  // namespace
+
+std::optional<CompiledKernel> read_native(const codegen::KernelCode& code) {
+  const DiskCache* disk = DiskCache::global();
+  const std::optional<std::string> object = disk ? disk->find("object", code.key) : std::nullopt;
+  if (!object) return {};
+  absl::StatusOr<CompiledKernel> loaded = load_object(code, symbol_of(code), std::as_bytes(std::span(*object)));
+  if (!loaded.ok()) return {};
+  counters().kernels_read.fetch_add(1, std::memory_order_relaxed);
+  ir::log(ir::LogTopic::cache, "{} read from {}", code.name, disk->path_of("object", code.key));
+  return *std::move(loaded);
+}
 
 absl::StatusOr<CompiledKernel> compile_native(const codegen::KernelCode& code) {
   const auto start = std::chrono::steady_clock::now();
-  const codegen::CompileUnit unit{.kernel = code.kir.get(), .symbol = "sheaf_" + code.key};
+  const codegen::CompileUnit unit{.kernel = code.kir.get(), .symbol = symbol_of(code)};
   absl::StatusOr<std::vector<std::byte>> object = codegen::compile_cpu(std::span(&unit, 1), codegen::host_cpu_target());
   if (!object.ok()) return with_name(object.status(), code.name);
   counters().kernels_compiled.fetch_add(1, std::memory_order_relaxed);
   const std::chrono::duration<double, std::milli> taken = std::chrono::steady_clock::now() - start;
   ir::log(ir::LogTopic::compile, "{}: {} bytes of code in {:.1f} ms", code.name, object->size(), taken.count());
+  if (DiskCache* disk = DiskCache::global())
+    disk->store("object", code.key, {reinterpret_cast<const char*>(object->data()), object->size()});
   return load_object(code, unit.symbol, *object);
 }
 

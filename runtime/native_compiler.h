@@ -1,12 +1,16 @@
-// From a kernel's KIR to functions in memory, on the CPU of this machine.
+// From a kernel's KIR to functions in memory, on the CPU of this machine; or from what another process compiled.
 #pragma once
+
+#include <optional>
 
 #include "absl/status/statusor.h"
 #include "runtime/kernel.h"
 
 namespace sheaf::runtime {
 
-/// Compiles and loads; counts and logs both. The compiler's and the loader's errors, with the kernel's name.
+/// From the disk cache, without the compiler.
+std::optional<CompiledKernel> read_native(const codegen::KernelCode& code);
+/// Compiles, stores and loads; counts and logs. The compiler's and the loader's errors, with the kernel's name.
 absl::StatusOr<CompiledKernel> compile_native(const codegen::KernelCode& code);
 
 }  // namespace sheaf::runtime

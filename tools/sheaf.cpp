@@ -1,6 +1,6 @@
 // The command line over the same functions the library calls: `sheaf opt` prints what a pass makes of a file, `sheaf
-// run` runs a file, dumps included, with the interpreter or compiled, `sheaf calibrate` measures collectives, and
-// `sheaf ops` prints docs/ops.md.
+// run` runs a file, dumps included, with the interpreter or compiled, `sheaf compile` compiles one for any target and
+// tells what its kernels take, `sheaf calibrate` measures collectives, and `sheaf ops` prints docs/ops.md.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -27,6 +27,7 @@
 #include "sheaf/error.h"
 #include "tools/calibrate.h"
 #include "tools/ops_table.h"
+#include "trace/aot.h"
 #include "trace/execute.h"
 
 namespace {
@@ -39,6 +40,9 @@ constexpr const char* kUsage = R"(sheaf: reads, transforms and runs IR text
   sheaf run [--interpret] [--seed=N] [--input=X.npy ...] FILE
                                                      run the first function of FILE, on one device, and print its
                                                      results; parameters without an --input get random numbers
+  sheaf compile --target=NAME FILE                   compile the first function of FILE for a GPU's architecture, such
+                                                     as sm_90a, and print what its kernels take; SHEAF_CACHE_DIR
+                                                     keeps the code for processes that run it
   sheaf passes                                       list the passes
   sheaf ops                                          print what every op has, as docs/ops.md
   sheaf calibrate [--devices=N] [FILE]               measure collectives between N virtual devices (4) and write a
@@ -48,7 +52,7 @@ FILE is a .sheaf file, such as any SHEAF_DUMP writes; - is standard input.
 )";
 
 struct Options {
-  std::string command, file, passes;
+  std::string command, file, passes, target;
   bool interpret = false, locs = false;
   std::uint64_t seed = 0;
   int devices = 4;
@@ -63,6 +67,7 @@ Options parse_options(int argc, char** argv) {
     const std::string_view arg = argv[i];
     const auto value = [&](std::string_view flag) { return std::string(arg.substr(flag.size())); };
     if (arg.starts_with("--pass=")) o.passes = value("--pass=");
+    else if (arg.starts_with("--target=")) o.target = value("--target=");
     else if (arg.starts_with("--seed=")) {
       const std::string text = value("--seed=");
       char* end = nullptr;
@@ -201,6 +206,23 @@ int run(const Options& o) {
   return 0;
 }
 
+// Of each function of each kernel one line.
+int compile_for(const Options& o) {
+  const absl::StatusOr<codegen::Target> target = codegen::parse_target(o.target);
+  if (!target.ok() || !target->is_gpu())
+    throw Error("--target takes the architecture of a GPU, such as sm_90a, not '" + o.target + "'");
+  const CompiledPtr program = compile({.function = read_function(o.file), .target = *target}, {}, {});
+  std::size_t width = 0;
+  const std::vector<aot::Kernel> kernels = shown_kernels(*program->executable(), {});
+  for (const aot::Kernel& k : kernels) width = std::max(width, k.name.size());
+  constexpr const char* kRow = "{:<{}}  {:>9} {:>7} {:>9} {:>7} {:>7} {:>7}\n";
+  fmt::print(kRow, to_string(*target), width, "blocks", "threads", "registers", "shared", "stack", "spilled");
+  for (const aot::Kernel& k : kernels)
+    for (const aot::Function& f : k.functions)
+      fmt::print(kRow, k.name, width, f.blocks, f.threads, f.registers, f.shared_bytes, f.stack_bytes, f.spilled_bytes);
+  return 0;
+}
+
 int list_passes() {
   for (const std::span<const passes::Pass> list : {passes::pipeline_passes(), passes::transform_passes()})
     for (const passes::Pass& p : list)
@@ -223,6 +245,7 @@ int dispatch(int argc, char** argv) {
   const Options o = parse_options(argc, argv);
   if (o.command == "opt") return opt(o);
   if (o.command == "run") return run(o);
+  if (o.command == "compile") return compile_for(o);
   if (o.command == "calibrate") return write_profile(o);
   if (o.command == "passes") return list_passes();
   if (o.command == "ops") {

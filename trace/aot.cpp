@@ -9,6 +9,7 @@
 #include "codegen/kir/print.h"
 #include "ir/cost.h"
 #include "ir/text.h"
+#include "runtime/cuda_module.h"
 #include "runtime/device.h"
 #include "sheaf/jit.h"
 #include "trace/communication.h"
@@ -113,6 +114,39 @@ std::vector<Array> in_place(const Lowering& l, const sheaf::detail::FlatCall& ca
   return leaves;
 }
 
+Kernel shown_for_gpu(const codegen::KernelCode& code, const runtime::Kernel& kernel) {
+  Kernel shown{.name = code.name, .loops = kir::to_text(*code.kir), .cuda = codegen::cuda_program(code.functions)};
+  const runtime::CompiledKernel* compiled = kernel.compiled();
+  for (std::size_t i = 0; i < code.phases.size(); ++i) {
+    const codegen::Phase& phase = code.phases[i];
+    shown.functions.push_back({.name = phase.entry, .blocks = phase.extent, .threads = phase.threads});
+    if (!compiled) continue;
+    const codegen::CudaFunction& taken = compiled->cuda->taken()[i];
+    Function& f = shown.functions.back();
+    f.registers = taken.registers;
+    f.shared_bytes = taken.shared_bytes + phase.shared_bytes;
+    f.stack_bytes = taken.stack_bytes;
+    f.spilled_bytes = taken.spill_bytes;
+  }
+  if (!compiled) return shown;
+  const runtime::CudaModulePtr module = compiled->cuda->module();
+  shown.cubin = std::shared_ptr<const std::vector<std::byte>>(module, &module->image());
+  return shown;
+}
+
+Kernel shown_for_cpu(const codegen::KernelCode& code, Loc loc) {
+  const codegen::CompileUnit unit{code.kir.get(), code.name};
+  const auto list = [&](codegen::Listing listing) {
+    auto text = codegen::list_cpu({&unit, 1}, codegen::host_cpu_target(), listing);
+    check(text.status(), loc);
+    return *std::move(text);
+  };
+  return {.name = code.name,
+          .loops = kir::to_text(*code.kir),
+          .llvm = list(codegen::Listing::llvm_ir),
+          .assembly = list(codegen::Listing::assembly)};
+}
+
 }  // namespace
 
 // ---- Traced ----
@@ -128,13 +162,20 @@ std::vector<Array> results(const Program& p) {
 
 // ---- Lowered ----
 
-Ptr<Lowering> lower(const Ptr<Program>& p) {
+namespace {
+
+// None: the target is that of the devices it is for.
+Ptr<Lowering> lower_for(const Ptr<Program>& p, const std::optional<codegen::Target>& target) {
   std::vector<const Array*> inputs;
   for (const Array& x : p->likes) inputs.push_back(&x);
   for (const Array& x : p->traced.captured) inputs.push_back(&x);
-  Runnable::PlannedForm form = p->runnable->plan(inputs, p->loc);
+  Runnable::PlannedForm form = p->runnable->plan(inputs, target, p->loc);
   return std::make_shared<const Lowering>(Lowering{p, std::move(form.planned), std::move(form.in)});
 }
+
+}  // namespace
+
+Ptr<Lowering> lower(const Ptr<Program>& p) { return lower_for(p, {}); }
 
 std::string text(const Lowering& l) { return ir::print(l.planned.plan.optimised); }
 Cost cost(const Lowering& l) { return public_cost(ir::work_of(*l.planned.plan.optimised)); }
@@ -164,30 +205,21 @@ Ptr<Code> compile(const Ptr<Lowering>& l) {
   return std::make_shared<const Code>(Code{l, std::move(compiled)});
 }
 
+Ptr<Code> compile_for(const Ptr<Lowering>& l, std::string_view target, Loc loc) {
+  const absl::StatusOr<codegen::Target> parsed = codegen::parse_target(target);
+  if (!parsed.ok()) throw RuntimeError(loc, fmt::format("compile_for: {}", std::string(parsed.status().message())));
+  const Ptr<Lowering> own = l->planned.program.target == *parsed ? l : lower_for(l->program, *parsed);
+  return std::make_shared<const Code>(Code{own, sheaf::compile(own->planned, loc)});
+}
+
 std::string text(const Code& c) { return ir::print(c.lowering->planned.plan.function); }
 Cost cost(const Code& c) { return public_cost(ir::work_of(*c.lowering->planned.plan.function)); }
 
+std::string target(const Code& c) { return to_string(c.lowering->planned.program.target); }
+
 std::vector<Kernel> kernels(const Code& c) {
-  std::vector<Kernel> all;
   const runtime::ExecutablePtr e = c.compiled->executable();
-  if (!e) return all;
-  for (const codegen::KernelCode& k : e->program().kernels) {
-    if (k.target.is_gpu()) {
-      all.push_back({.name = k.name, .loops = kir::to_text(*k.kir), .cuda = codegen::cuda_program(k.functions)});
-      continue;
-    }
-    const codegen::CompileUnit unit{k.kir.get(), k.name};
-    const auto list = [&](codegen::Listing listing) {
-      auto text = codegen::list_cpu({&unit, 1}, codegen::host_cpu_target(), listing);
-      check(text.status(), c.lowering->program->loc);
-      return *std::move(text);
-    };
-    all.push_back({.name = k.name,
-                   .loops = kir::to_text(*k.kir),
-                   .llvm = list(codegen::Listing::llvm_ir),
-                   .assembly = list(codegen::Listing::assembly)});
-  }
-  return all;
+  return e ? shown_kernels(*e, c.lowering->program->loc) : std::vector<Kernel>();
 }
 
 Memory memory(const Code& c) {
@@ -211,3 +243,16 @@ const sheaf::detail::Structure& call(const Code& c, const sheaf::detail::FlatCal
 }
 
 }  // namespace sheaf::aot::detail
+
+namespace sheaf {
+
+std::vector<aot::Kernel> shown_kernels(const runtime::Executable& e, Loc loc) {
+  std::vector<aot::Kernel> all;
+  const std::vector<codegen::KernelCode>& codes = e.program().kernels;
+  for (std::size_t i = 0; i < codes.size(); ++i)
+    all.push_back(codes[i].target.is_gpu() ? aot::detail::shown_for_gpu(codes[i], *e.kernels()[i])
+                                           : aot::detail::shown_for_cpu(codes[i], loc));
+  return all;
+}
+
+}  // namespace sheaf

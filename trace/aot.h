@@ -11,6 +11,9 @@
 
 namespace sheaf {
 
+/// The kernels of a program, as they are shown to users.
+std::vector<aot::Kernel> shown_kernels(const runtime::Executable& e, Loc loc);
+
 /// `aot::detail` is the public header's name for its internals.
 struct aot::detail::Program {
   std::string what;  // "jit step"

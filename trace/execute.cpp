@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 
 #include "codegen/lower.h"
 #include "ir/environment.h"
@@ -17,6 +18,7 @@
 #include "passes/transforms.h"
 #include "runtime/cache.h"
 #include "runtime/device.h"
+#include "sheaf/error.h"
 #include "trace/inspect.h"
 
 namespace sheaf {
@@ -163,12 +165,36 @@ std::string key_of(const MeshProgram& program, const std::vector<bool>& donated)
   return key;
 }
 
+// SHEAF_TARGET: what every program is compiled for besides what runs it, so that the disk cache has its kernels.
+const std::optional<codegen::Target>& other_target() {
+  static const std::optional<codegen::Target> target = []() -> std::optional<codegen::Target> {
+    const char* name = std::getenv("SHEAF_TARGET");
+    if (!name || !*name) return {};
+    const absl::StatusOr<codegen::Target> parsed = codegen::parse_target(name);
+    if (parsed.ok()) return *parsed;
+    ir::warn(fmt::format("SHEAF_TARGET: {}; ignored", std::string(parsed.status().message())));
+    return {};
+  }();
+  return target;
+}
+
+void compile_for_other_target(MeshProgram program, const std::vector<bool>& donated, Loc loc) {
+  if (!other_target() || *other_target() == program.target) return;
+  program.target = *other_target();
+  const absl::Status status =
+      runtime::Executable::load(codegen::lower(plan_program(program, donated).plan, program.target)).status();
+  if (!status.ok())
+    throw RuntimeError(loc,
+                       fmt::format("SHEAF_TARGET={}: {}", to_string(program.target), std::string(status.message())));
+}
+
 // The program equal to this one, made by `make` if there is none yet.
 CompiledPtr find_or_make(const MeshProgram& f, const std::vector<bool>& donated, Loc loc,
                          absl::FunctionRef<std::shared_ptr<Compiled>()> make) {
   const auto program = programs().get_or_make(key_of(f, donated), [&]() -> absl::StatusOr<CompiledPtr> {
     std::shared_ptr<Compiled> made = interprets() ? interpreted(f) : make();
     ++loaded;
+    compile_for_other_target(f, donated, loc);
     return made;
   });
   check(program.status(), loc);

@@ -335,15 +335,18 @@ void Runnable::run_on(const Mesh& mesh, std::span<const Array* const> inputs, Lo
   check_results(source_on(mesh, mesh_program(mesh, form.in, loc).function, line), whole_inputs, whole_results, loc);
 }
 
-Runnable::PlannedForm Runnable::plan(std::span<const Array* const> inputs, Loc loc) const {
+Runnable::PlannedForm Runnable::plan(std::span<const Array* const> inputs, const std::optional<codegen::Target>& target,
+                                     Loc loc) const {
   bool is_placed = needs_mesh_;
   for (const Array* x : inputs) is_placed |= x->has_value() && x->node()->placement;
   const Mesh mesh = is_placed ? mesh_of(inputs, loc) : Mesh();
   std::vector<const Placement*> in(inputs.size());
   if (is_placed) in = placements(mesh, inputs, loc);
-  if (mesh.rank() > 0) return {planned_within(mesh_program(mesh, in, loc), loc), std::move(in)};
-  return {plan_program({.mesh = mesh, .function = function_, .target = target_of(mesh)}, options_.donated),
-          std::move(in)};
+  MeshProgram program =
+      mesh.rank() > 0 ? mesh_program(mesh, in, loc) : MeshProgram{.mesh = mesh, .function = function_};
+  program.target = target ? *target : target_of(mesh);
+  Planned planned = mesh.rank() > 0 ? planned_within(program, loc) : plan_program(program, options_.donated);
+  return {std::move(planned), std::move(in)};
 }
 
 }  // namespace sheaf

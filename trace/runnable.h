@@ -62,13 +62,14 @@ class Runnable {
   /// meshes, RuntimeError if the compiler fails or where results are searched for NaN and hold one, told as if all
   /// equations were on `line`, if there is one.
   void run(std::span<const Array* const> inputs, Loc line, Loc loc, std::vector<Array>& out) const;
-  /// The form for inputs that lie as these do (abstract ones will do), planned but not compiled; and where the inputs
+  /// The form for inputs that lie as these do (abstract ones will do), planned but not compiled, for this target or
+  /// that of its devices; and where the inputs
   /// of it are: null of those on the first device because nobody put any of them anywhere.
   struct PlannedForm {
     Planned planned;
     std::vector<const Placement*> in;
   };
-  PlannedForm plan(std::span<const Array* const> inputs, Loc loc) const;
+  PlannedForm plan(std::span<const Array* const> inputs, const std::optional<codegen::Target>& target, Loc loc) const;
   /// As a part of the program that this trace is of: throws where a wish can only be that of a whole program, or of a
   /// mesh that is not known; the others become constraints.
   void check_can_be_part(const TraceInfo& of, Loc loc) const;

@@ -10,6 +10,7 @@
 
 #include "passes/sharding/profile.h"
 #include "sheaf/data.h"
+#include "tests/environment.h"
 
 using namespace sheaf;
 
@@ -68,6 +69,24 @@ TEST_CASE("run prints both parts of complex numbers") {
       "  %2: f32[2] = sub %0, 2.0:f32\n  %3: c64[2] = complex %1, %2\n  return %3\n}\n";
   CHECK(sheaf_tool("run -", parts).text == "%0: c64[2] = 1.5-2i 1.5-2i\n");
   CHECK(sheaf_tool("run --interpret -", parts).text == "%0: c64[2] = 1.5-2i 1.5-2i\n");
+}
+
+TEST_CASE("compile prints what each function of each kernel takes of a GPU that need not be here") {
+  const tests::Variable nvrtc("SHEAF_LIBNVRTC", SHEAF_BINARY_DIR "/libsheaf_fake_nvrtc.so");
+  std::istringstream lines(sheaf_tool("compile --target=sm_90 -", kTwice).text);
+  std::string target, blocks, kernel, rest;
+  lines >> target >> blocks;
+  CHECK(target == "sm_90a");
+  CHECK(blocks == "blocks");
+  std::getline(lines, rest);
+  CHECK(rest == " threads registers  shared   stack spilled");
+  std::int64_t threads = 0, registers = 0, shared = 0, stack = 0, spilled = 0;
+  lines >> kernel >> blocks >> threads >> registers >> shared >> stack >> spilled;
+  CHECK(kernel.starts_with("add_"));
+  CHECK(blocks == "1");
+  CHECK(registers == 32);
+  CHECK(spilled == 0);
+  CHECK(said("compile -", kTwice) == "sheaf: --target takes the architecture of a GPU, such as sm_90a, not ''\n");
 }
 
 TEST_CASE("the interpreter runs the forward derivative of a rule for the backward one") {

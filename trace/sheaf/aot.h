@@ -2,6 +2,8 @@
 //   jit(f).trace(args...)  -> Traced    the program as written, and the types of its results; args may be abstract()
 //   .lower()               -> Lowered   the program as optimised, and its plan
 //   .compile()             -> Compiled  machine code for these types alone, called like f
+//   .compile_for("sm_90a") -> CompiledFor  the same for a machine that need not be this one, to look into and for
+//                                       SHEAF_CACHE_DIR, whence processes on such a machine read it
 // Invariant: a Compiled neither traces nor compiles; all of that has happened before it exists.
 #pragma once
 
@@ -28,6 +30,17 @@ struct Memory {
   std::int64_t code = 0;         // machine code, in whole pages; kernels that other programs share count too
 };
 
+/// One function of a kernel on a GPU: how it is launched, and what it takes, as the assembler says.
+struct Function {
+  std::string name;
+  std::int64_t blocks = 1;
+  int threads = 1;    // of a block
+  int registers = 0;  // of a thread
+  std::int64_t shared_bytes = 0;  // of a block
+  std::int64_t stack_bytes = 0;   // of a thread
+  std::int64_t spilled_bytes = 0;  // of a thread: to memory, for want of registers
+};
+
 /// One kernel, in the languages it goes through: LLVM's and the machine's on a CPU, CUDA C++ on a GPU.
 struct Kernel {
   std::string name;
@@ -35,6 +48,9 @@ struct Kernel {
   std::string llvm = {};
   std::string assembly = {};
   std::string cuda = {};
+  std::vector<Function> functions = {};
+  /// Machine code for a GPU: of this kernel, and of those that were compiled with it.
+  std::shared_ptr<const std::vector<std::byte>> cubin = nullptr;
 };
 
 namespace detail {
@@ -55,6 +71,8 @@ Cost cost(const Lowering& l);
 Memory memory(const Lowering& l);
 CollectiveReport collectives(const Lowering& l);
 Ptr<Code> compile(const Ptr<Lowering>& l);
+Ptr<Code> compile_for(const Ptr<Lowering>& l, std::string_view target, Loc loc);
+std::string target(const Code& c);
 std::string text(const Code& c);
 std::vector<Kernel> kernels(const Code& c);
 Cost cost(const Code& c);
@@ -99,6 +117,21 @@ class Compiled {
   detail::Ptr<detail::Code> code_;
 };
 
+/// Machine code for a target: all of Compiled but the call.
+class CompiledFor {
+ public:
+  explicit CompiledFor(detail::Ptr<detail::Code> code) : code_(std::move(code)) {}
+
+  std::string target() const { return detail::target(*code_); }
+  std::string text() const { return detail::text(*code_); }
+  std::vector<Kernel> kernels() const { return detail::kernels(*code_); }
+  Cost cost() const { return detail::cost(*code_); }
+  Memory memory() const { return detail::memory(*code_); }
+
+ private:
+  detail::Ptr<detail::Code> code_;
+};
+
 /// The program after all passes but those that make kernels of it.
 template <class R, class... A>
 class Lowered {
@@ -114,6 +147,11 @@ class Lowered {
   CollectiveReport collectives() const { return detail::collectives(*lowering_); }
   /// Compiles every kernel, and touches the memory that a run needs.
   Compiled<R, A...> compile() const { return Compiled<R, A...>(detail::compile(lowering_)); }
+  /// Plans and compiles for "cpu" or a GPU's architecture ("sm_90a"), whatever devices there are here. Throws
+  /// RuntimeError for what is no target, and where the compiler is missing, or not for this architecture.
+  CompiledFor compile_for(std::string_view target, Loc loc = Loc::current()) const {
+    return CompiledFor(detail::compile_for(lowering_, target, loc));
+  }
 
  private:
   detail::Ptr<detail::Lowering> lowering_;

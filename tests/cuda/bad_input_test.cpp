@@ -1,0 +1,87 @@
+// GPUs and compilers that will not do, found while a program runs: what is said, and that the CPU still works after it.
+#include <doctest/doctest.h>
+
+#include <cstdio>
+#include <filesystem>
+
+#include "codegen/fingerprint.h"
+#include "runtime/counters.h"
+#include "runtime/disk_cache.h"
+#include "sheaf/sheaf.h"
+#include "tests/child.h"
+#include "tests/emulator/image.h"
+#include "tests/message.h"
+
+using namespace sheaf;
+
+namespace {
+
+const std::string kFolder = SHEAF_BINARY_DIR "/bad_input_test";
+
+std::string said_on_gpu(const std::string& name, const std::vector<std::pair<std::string, std::string>>& more) {
+  std::vector<std::pair<std::string, std::string>> variables = {
+      {"SHEAF_PLATFORM", "cuda"},
+      {"SHEAF_FAKE_CUDA_REPORT", "/dev/null"},
+      {"SHEAF_LIBCUDA", SHEAF_BINARY_DIR "/libsheaf_fake_cuda.so"},
+      {"SHEAF_LIBNVRTC", SHEAF_BINARY_DIR "/libsheaf_fake_nvrtc.so"}};
+  variables.insert(variables.end(), more.begin(), more.end());
+  return tests::said_by_child(name, variables);
+}
+
+void say(const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); }
+
+template <class F>
+void say_error_of(F&& f) {
+  say(tests::message_here<RuntimeError>(f));
+}
+
+void say_what_the_cpu_has() {
+  const Array x = device_put(array({1.0, 2.0}), devices("cpu")[0]);
+  say("the CPU has " + std::to_string(sum(x * 2.0).item<int>()));
+}
+
+}  // namespace
+
+TEST_CASE("[three products] a program" * doctest::skip()) {
+  const Array x = array({1.0, 2.0, 3.0});
+  say_error_of([&] { exp(x * 3.0 + 1.0).wait(); });
+  say_error_of([&] { tanh(x * 3.0 + 1.0).wait(); });
+  say_what_the_cpu_has();
+}
+
+TEST_CASE("[faulty kernel] a program" * doctest::skip()) {
+  const Array x = array({1.0, 2.0, 3.0});
+  const auto f = jit([](Array v) { return v * 2.0; });
+  say_error_of([&] { f(x).wait(); });
+  say_error_of([&] { to_host(f(x)); });
+  say_what_the_cpu_has();
+}
+
+TEST_CASE("a GPU that NVRTC does not compile for is told with those it does") {
+  CHECK(said_on_gpu("three products", {{"SHEAF_FAKE_CUDA_ARCH", "sm_75"}}) ==
+        "HERE: NVRTC 13.0 does not compile for sm_75, only for sm_80, sm_90, sm_100, sm_120\n"
+        "HERE: NVRTC 13.0 does not compile for sm_75, only for sm_80, sm_90, sm_100, sm_120\n"
+        "the CPU has 6\n");
+}
+
+TEST_CASE("a text that NVRTC refuses is an error with the kernel, the user's line and the lines around") {
+  const std::string text = said_on_gpu("three products", {{"SHEAF_FAKE_NVRTC_REFUSES", "threadIdx"}});
+  CAPTURE(text);
+  CHECK(text == "");
+}
+
+TEST_CASE("a kernel that faults is an error of what it should have made, and of all that comes after on that GPU") {
+  std::filesystem::remove_all(kFolder);
+  CHECK(said_on_gpu("faulty kernel", {{"SHEAF_CACHE_DIR", kFolder}}) ==
+        "nothing was thrown\nnothing was thrown\nthe CPU has 6\n");
+  // Every kernel on disk gets a body that writes where nothing is.
+  runtime::DiskCache disk(kFolder);
+  for (const auto& file : std::filesystem::recursive_directory_iterator(kFolder)) {
+    if (file.path().extension() != ".cubin") continue;
+    emulator::Image image = *emulator::read_image(disk.find("cubin", file.path().stem().string())->data());
+    for (std::size_t at = 0; (at = image.text.find(") {\n", image.text.find("__global__", at))) != std::string::npos;)
+      image.text.insert(at + 4, "*(int*)16 = 0;\n");
+    disk.store("cubin", file.path().stem().string(), emulator::write_image(image));
+  }
+  CHECK(said_on_gpu("faulty kernel", {{"SHEAF_CACHE_DIR", kFolder}}) == "");
+}

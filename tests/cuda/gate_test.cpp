@@ -1,0 +1,257 @@
+// The compile gate: what the compiler generates for GPUs goes through the real NVRTC for every architecture that we
+// name. No kernel spills or has a stack, each can be launched, and what they take is that of snapshot.txt: a difference
+// is for a reviewer, and SHEAF_BLESS=1 writes it down. Where there is no NVRTC the test says how much it skipped.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+
+#include "codegen/cuda/nvrtc.h"
+#include "codegen/lower.h"
+#include "fmt/format.h"
+#include "ir/op.h"
+#include "ir/sample.h"
+#include "ir/text.h"
+#include "passes/pipeline.h"
+#include "passes/transforms.h"
+#include "runtime/cuda_compiler.h"
+#include "runtime/cuda_module.h"
+#include "sheaf/sheaf.h"
+
+using namespace sheaf;
+
+namespace {
+
+constexpr const char* kSnapshot = SHEAF_SOURCE_DIR "/tests/cuda/snapshot.txt";
+
+constexpr std::int64_t kShared = 48 << 10;  // that a function can declare
+
+struct Architecture {
+  const char* name;
+  std::int64_t shared_bytes;  // that a block can ask for
+};
+constexpr Architecture kArchitectures[] = {
+    {"sm_80", 163 << 10}, {"sm_90a", 227 << 10}, {"sm_100a", 227 << 10}, {"sm_120a", 99 << 10}};
+
+/// Programs whose kernels are one line of the snapshot.
+struct Entry {
+  std::string name;
+  std::vector<ir::FunctionRef> programs;
+};
+
+// ---- What is compiled ----
+
+void add_sample(std::string_view text, Entry& entry) {
+  const auto sample = ir::parse_sample(text);
+  REQUIRE(sample.ok());
+  entry.programs.push_back(sample->function);
+  passes::Mask wrt;
+  for (ir::Value p : sample->function->params()) wrt.push_back(is_differentiable(p.dtype()));
+  if (std::ranges::find(wrt, true) == wrt.end()) return;
+  const passes::Vjp derivative = passes::vjp(sample->function, wrt);
+  entry.programs.push_back(derivative.forward);
+  entry.programs.push_back(derivative.backward);
+}
+
+template <class F, class... A>
+ir::FunctionRef traced(const F& f, const A&... args) {
+  const auto module = ir::parse(jit(f).trace(args...).text());
+  REQUIRE_MESSAGE(module.ok(), std::string(module.status().message()));
+  return module->functions.back();
+}
+
+constexpr DType kFloats[] = {f32, f64, f16, bf16};
+
+/// One product of every kind: square, ragged, thin, deep, transposed, batched, with an epilogue.
+Entry products(DType t) {
+  Entry e{"dot " + std::string(name(t)), {}};
+  const auto plain = [](Array a, Array b) { return dot(a, b); };
+  for (const auto& [m, k, n] :
+       {std::array<std::int64_t, 3>{512, 256, 384}, {1000, 77, 33}, {8, 4096, 512}, {64, 8192, 64}, {1, 300, 5}})
+    e.programs.push_back(traced(plain, abstract({m, k}, t), abstract({k, n}, t)));
+  e.programs.push_back(traced([](Array a, Array b) { return einsum("km,nk->mn", a, b); }, abstract({256, 512}, t),
+                              abstract({384, 256}, t)));
+  e.programs.push_back(traced([](Array a, Array b) { return einsum("bmk,bkn->bmn", a, b); }, abstract({6, 100, 64}, t),
+                              abstract({6, 64, 100}, t)));
+  e.programs.push_back(traced([](Array a, Array b, Array c) { return gelu(dot(a, b) + c); }, abstract({512, 256}, t),
+                              abstract({256, 384}, t), abstract({384}, t)));
+  return e;
+}
+
+Entry attentions(DType t) {
+  Entry e{"attention " + std::string(name(t)), {}};
+  for (const std::int64_t head : {16, 64, 128, 256})
+    for (const bool is_causal : {false, true}) {
+      const auto f = [is_causal](Array q, Array k, Array v) {
+        return dot_product_attention(q, k, v, {.causal = is_causal});
+      };
+      const auto loss = [f](Array q, Array k, Array v) { return sum(f(q, k, v).astype(f32)); };
+      const Array q = abstract({2, 300, 4, head}, t), kv = abstract({2, 300, 2, head}, t);
+      e.programs.push_back(traced(f, q, kv, kv));
+      e.programs.push_back(traced(grad<0, 1, 2>(loss), q, kv, kv));
+    }
+  return e;
+}
+
+/// Reductions and rows of all lengths, transposes and scans: each template at sizes that are small, ragged and large.
+Entry shapes(DType t) {
+  Entry e{"shapes " + std::string(name(t)), {}};
+  for (const Shape& dims : {Shape{7, 33}, Shape{1000, 777}, Shape{3, 100'000}, Shape{100'000, 3}, Shape{512, 4096}}) {
+    const Array x = abstract(dims, t);
+    e.programs.push_back(traced([](Array v) { return exp(v) * 2 + v; }, x));
+    e.programs.push_back(traced([](Array v) { return transpose(v) + 1; }, x));
+    for (const int axis : {0, 1}) {
+      e.programs.push_back(traced([axis](Array v) { return sum(v, {.axes = {axis}}); }, x));
+      e.programs.push_back(traced([axis](Array v) { return argmax(v, axis); }, x));
+      e.programs.push_back(traced([axis](Array v) { return softmax(v, axis); }, x));
+      e.programs.push_back(traced([axis](Array v) { return cumsum(v, {.axis = axis}); }, x));
+    }
+    e.programs.push_back(traced([](Array v) { return sum(v); }, x));
+    e.programs.push_back(traced([](Array v, Array g) { return layer_norm(v, g, g); }, x, abstract({dims[1]}, t)));
+    e.programs.push_back(traced([](Array v) { return sort(v); }, x));
+  }
+  return e;
+}
+
+std::vector<Entry> corpus() {
+  std::vector<Entry> all;
+  for (ir::Op op : ir::all_ops()) {
+    if (!op->samples) continue;
+    Entry& e = all.emplace_back(Entry{std::string(op->name), {}});
+    for (std::string_view text : op->samples()) add_sample(text, e);
+  }
+  for (const DType t : kFloats) {
+    all.push_back(products(t));
+    all.push_back(attentions(t));
+    all.push_back(shapes(t));
+  }
+  return all;
+}
+
+// ---- What becomes of it ----
+
+/// Of all kernels of an entry, the most that any of their functions takes.
+struct Taken {
+  int registers = 0;
+  std::int64_t shared_bytes = 0;
+};
+
+class Gate {
+ public:
+  explicit Gate(const Architecture& a) : architecture_(a), target_(*codegen::parse_target(a.name)) {}
+
+  void add(const Entry& entry) {
+    std::set<std::string>& keys = keys_of_[entry.name];
+    for (const ir::FunctionRef& f : entry.programs)
+      for (const codegen::KernelCode& k : codegen::lower(passes::run_pipeline(f, {.target = target_}), target_).kernels)
+        if (keys.insert(k.key).second) codes_.emplace(k.key, k);
+  }
+
+  std::size_t kernels() const { return codes_.size(); }
+
+  /// Compiles everything, and has every kernel checked by itself.
+  void compile() {
+    std::vector<const codegen::KernelCode*> codes;
+    for (const auto& [key, code] : codes_) codes.push_back(&code);
+    const auto compiled = runtime::compile_cuda(codes);
+    for (std::size_t i = 0; i < codes.size(); ++i) {
+      REQUIRE_MESSAGE(compiled[i].ok(), compiled[i].status().ToString());
+      const auto& functions = compiled[i]->cuda->taken();
+      for (std::size_t p = 0; p < functions.size(); ++p)
+        check(*codes[i], codes[i]->phases[p], functions[p], taken_[codes[i]->key]);
+    }
+  }
+
+  Taken taken_by(const std::string& entry) const {
+    Taken most;
+    for (const std::string& key : keys_of_.at(entry)) {
+      most.registers = std::max(most.registers, taken_.at(key).registers);
+      most.shared_bytes = std::max(most.shared_bytes, taken_.at(key).shared_bytes);
+    }
+    return most;
+  }
+
+ private:
+  void check(const codegen::KernelCode& code, const codegen::Phase& phase, const codegen::CudaFunction& f,
+             Taken& taken) {
+    INFO(f.entry, " of ", code.name, " for ", architecture_.name, ": ", f.registers, " registers x ", phase.threads,
+         " threads, ", f.shared_bytes, " bytes shared, ", f.stack_bytes, " of stack, ", f.spill_bytes, " spilled");
+    CHECK(f.spill_bytes == 0);
+    CHECK(f.stack_bytes == 0);
+    CHECK(f.registers > 0);
+    CHECK((f.registers + 7) / 8 * 8 * phase.threads <= 65536);
+    const std::int64_t shared_bytes = f.shared_bytes + phase.shared_bytes;
+    CHECK(f.shared_bytes <= kShared);
+    CHECK(shared_bytes <= architecture_.shared_bytes);
+    taken.registers = std::max(taken.registers, f.registers);
+    taken.shared_bytes = std::max(taken.shared_bytes, shared_bytes);
+  }
+
+  const Architecture architecture_;
+  const codegen::Target target_;
+  std::map<std::string, codegen::KernelCode> codes_;  // by key
+  std::map<std::string, std::set<std::string>> keys_of_;
+  std::map<std::string, Taken> taken_;
+};
+
+std::string snapshot(const std::string& compiler, const std::vector<Entry>& entries, const std::vector<Gate>& gates) {
+  std::string text = fmt::format("{}: registers/shared bytes of the hungriest kernel\n{:24}", compiler, "");
+  for (const Architecture& a : kArchitectures) text += fmt::format("{:>12}", a.name);
+  text += '\n';
+  for (const Entry& e : entries) {
+    text += fmt::format("{:24}", e.name);
+    for (const Gate& g : gates) {
+      const Taken t = g.taken_by(e.name);
+      text += fmt::format("{:>12}", fmt::format("{}/{}", t.registers, t.shared_bytes));
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+void compare_with_snapshot(const std::string& text) {
+  if (const char* bless = std::getenv("SHEAF_BLESS"); bless && *bless == '1') {
+    std::ofstream(kSnapshot) << text;
+    return;
+  }
+  std::ostringstream known;
+  known << std::ifstream(kSnapshot).rdbuf();
+  const auto compiler = [](const std::string& t) { return t.substr(0, t.find(':')); };
+  if (compiler(known.str()) != compiler(text)) {
+    std::printf("cuda gate: not compared with what %s made\n", compiler(known.str()).c_str());
+    return;
+  }
+  const auto lines = [](const std::string& t) {
+    std::istringstream in(t);
+    std::vector<std::string> all;
+    for (std::string line; std::getline(in, line);) all.push_back(line);
+    return all;
+  };
+  const std::vector<std::string> was = lines(known.str()), is = lines(text);
+  CHECK(is.size() == was.size());
+  for (std::size_t i = 0; i < std::min(is.size(), was.size()); ++i) CHECK(is[i] == was[i]);
+}
+
+}  // namespace
+
+TEST_CASE("no generated kernel spills, and what each takes is known" * doctest::test_suite("full")) {
+  const std::vector<Entry> entries = corpus();
+  std::vector<Gate> gates(std::begin(kArchitectures), std::end(kArchitectures));
+  std::size_t kernels = 0, skipped = 0;
+  const auto nvrtc = codegen::Nvrtc::load();
+  for (std::size_t a = 0; a < gates.size(); ++a) {
+    for (const Entry& e : entries) gates[a].add(e);
+    kernels += gates[a].kernels();
+    if (nvrtc.ok() && (*nvrtc)->supports(kArchitectures[a].name)) gates[a].compile();
+    else skipped += gates[a].kernels();
+  }
+  CHECK(kernels > 1000);
+  std::printf("cuda gate: %zu kernels, %zu skipped%s\n", kernels, skipped,
+              nvrtc.ok() ? "" : (" (" + nvrtc.status().ToString() + ")").c_str());
+  if (skipped == 0) compare_with_snapshot(snapshot((*nvrtc)->name(), entries, gates));
+}

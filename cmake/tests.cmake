@@ -39,7 +39,7 @@ foreach(name IN ITEMS ops api/array api/attention_halves api/collectives api/com
     api/library api/products api/programs api/shard_map_run api/sharded_programs api/sharding api/windows fuzz/fusion linalg/einsum linalg/linalg)
   add_test(NAME gpu/${name} COMMAND sheaf_tests --source-file=*/tests/${name}_test.cpp --test-suite-exclude=full,soak)
   set_tests_properties(gpu/${name} PROPERTIES LABELS full ENVIRONMENT
-    "SHEAF_CHECK_PURE=1;SHEAF_PLATFORM=cuda;SHEAF_FAKE_CUDA_DEVICES=8;SHEAF_LIBCUDA=$<TARGET_FILE:sheaf_fake_cuda>;SHEAF_LIBNVRTC=$<TARGET_FILE:sheaf_fake_nvrtc>")
+    "SHEAF_CHECK_PURE=1;SHEAF_PLATFORM=cuda;SHEAF_FAKE_CUDA_DEVICES=8;SHEAF_LIBCUDA=$<TARGET_FILE:sheaf_fake_cuda>;SHEAF_LIBNVRTC=$<TARGET_FILE:sheaf_fake_nvrtc>;SHEAF_LIBNCCL=$<TARGET_FILE:sheaf_fake_nccl>")
 endforeach()
 
 set(tests ${PROJECT_SOURCE_DIR}/tests)

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <utility>
 
+#include "runtime/cuda_copies.h"
 #include "runtime/device.h"
 
 namespace sheaf::runtime {
@@ -34,6 +35,24 @@ struct Source {
   Pin pin;
   std::shared_ptr<Completion> before;
 };
+
+bool are_on_gpus(const std::vector<Source>& sources, const Device& target) {
+  return target.backend().cuda_context() && std::ranges::all_of(sources, [](const Source& s) {
+           return s.piece.from->device().backend().cuda_context() != nullptr;
+         });
+}
+
+std::vector<BlockOnGpu> blocks_of(std::vector<Source>& sources) {
+  std::vector<BlockOnGpu> blocks;
+  for (Source& s : sources)
+    blocks.push_back({.gpu = s.piece.from->device().backend().cuda_context(),
+                      .from = s.pin.storage(),
+                      .made_by = std::move(s.before),
+                      .in = std::move(s.piece.in),
+                      .out = std::move(s.piece.out),
+                      .extent = std::move(s.piece.extent)});
+  return blocks;
+}
 
 /// Pieces that are not in the host's memory, or do not go there, are put together on the host.
 absl::Status copy_all(std::vector<Source>& sources, Backend& target, std::byte* to, std::int64_t bytes,
@@ -89,6 +108,13 @@ absl::StatusOr<BufferPtr> assemble(Device& to, std::int64_t bytes, std::int64_t 
   if (!made.ok()) return made;
   absl::StatusOr<Pin> into = (*made)->pin();
   if (!into.ok()) return into.status();
+  if (are_on_gpus(sources, to)) {
+    auto ask = [sources = std::move(sources), into = into->storage(), completion, element_bytes, &to]() mutable {
+      copy_across(to.backend(), into, blocks_of(sources), element_bytes, completion);
+    };
+    if (absl::Status status = to.queue().push(std::move(ask)); !status.ok()) return status;
+    return made;
+  }
   if (!is_pending) {
     launch.unlock();  // the pins keep what is read
     absl::Status s = copy_all(sources, to.backend(), into->storage()->data(), bytes, element_bytes);

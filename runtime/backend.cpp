@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "runtime/buffer.h"
+#include "runtime/counters.h"
 #include "runtime/kernel.h"
 #include "runtime/thread_pool.h"
 
@@ -127,6 +128,7 @@ absl::Status copy_between(Backend& to, std::byte* into, Backend& from, const std
 
 absl::StatusOr<const std::byte*> HostCopies::operand(const std::byte* at, std::int64_t bytes) {
   if (backend_->is_host()) return at;
+  counters().bytes_through_host.fetch_add(bytes, std::memory_order_relaxed);
   std::vector<std::byte>& copy = operands_.emplace_back(static_cast<std::size_t>(bytes));
   if (absl::Status status = backend_->read(copy.data(), at, bytes); !status.ok()) return status;
   return copy.data();
@@ -134,6 +136,7 @@ absl::StatusOr<const std::byte*> HostCopies::operand(const std::byte* at, std::i
 
 std::byte* HostCopies::result(std::byte* at, std::int64_t bytes) {
   if (backend_->is_host()) return at;
+  counters().bytes_through_host.fetch_add(bytes, std::memory_order_relaxed);
   results_.push_back({at, std::vector<std::byte>(static_cast<std::size_t>(bytes))});
   return results_.back().bytes.data();
 }

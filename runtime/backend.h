@@ -19,6 +19,7 @@
 
 namespace sheaf::runtime {
 
+class CudaContext;
 class Kernel;
 class Memory;
 
@@ -44,6 +45,8 @@ class Backend {
   virtual Allocator& allocator() = 0;
   /// Its memory is the host's, where every pointer may be followed.
   virtual bool is_host() const = 0;
+  /// The GPU as the driver knows it, for what concerns several at once; null where it is none.
+  virtual CudaContext* cuda_context() { return nullptr; }
 
   /// The host's bytes are free again when it returns.
   virtual absl::Status write(std::byte* to, const std::byte* host, std::int64_t bytes) = 0;

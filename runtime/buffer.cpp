@@ -9,6 +9,7 @@
 #include "fmt/format.h"
 #include "ir/check.h"
 #include "ir/log.h"
+#include "runtime/cuda_copies.h"
 #include "runtime/device.h"
 #include "runtime/fork.h"
 #include "runtime/spin.h"
@@ -52,10 +53,9 @@ absl::Status Completion::outcome() const {
     case kReady: return absl::OkStatus();
     case kError: return status_;
   }
-  absl::Status first;
   for (const FlightPtr& flight : flights_)
-    if (absl::Status status = flight->wait(); first.ok()) first = std::move(status);
-  return first;
+    if (absl::Status status = flight->wait(); !status.ok()) return status;  // others may never end
+  return absl::OkStatus();
 }
 
 absl::Status Completion::wait_for_issue() {
@@ -235,6 +235,14 @@ absl::StatusOr<BufferPtr> Buffer::copy_to(Device& to, Loc made_at) const {
   auto completion = std::make_shared<Completion>();
   absl::StatusOr<BufferPtr> copy = allocate(to, bytes_, made_at, completion);
   if (!copy.ok()) return copy;
+  if (device_.backend().cuda_context() && to.backend().cuda_context()) {
+    const Region all{.dims = {bytes_}, .start = {0}};
+    BlockOnGpu block{device_.backend().cuda_context(), from->storage(), completion_, all, all, {bytes_}};
+    auto ask = [pin = std::make_unique<Pin>(*std::move(from)), block = std::move(block), into = (*copy)->storage_,
+                completion, &to] { copy_across(to.backend(), into, {&block, 1}, 1, completion); };
+    if (absl::Status status = to.queue().push(std::move(ask)); !status.ok()) return status;
+    return copy;
+  }
   auto run = [from = std::make_unique<Pin>(*std::move(from)), before = completion_, into = (*copy)->storage_,
               completion, bytes = bytes_, &source = device_.backend(), &target = to.backend()]() mutable {
     absl::Status status = before ? before->wait() : absl::OkStatus();

@@ -34,6 +34,7 @@ class CudaBackend final : public Backend {
   const codegen::Target& target() const override { return target_; }
   Allocator& allocator() override { return *allocator_; }
   bool is_host() const override { return false; }
+  CudaContext* cuda_context() override { return &gpu_; }
 
   absl::Status write(std::byte* to, const std::byte* host, std::int64_t bytes) override;
   absl::Status read(std::byte* host, const std::byte* from, std::int64_t bytes) override;
@@ -100,6 +101,7 @@ absl::Status CudaBackend::start() {
   if (status.ok()) status = gpu_.enter();
   for (cuda::CUstream* stream : {&compute_, &copy_, &capture_})
     if (status.ok()) status = cuda.status(cuda.cuStreamCreate(stream, cuda::CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+  gpu_.copies = copy_;
   std::size_t total = 0;
   if (status.ok()) status = cuda.status(cuda.cuDeviceTotalMem(&total, device_), "cuDeviceTotalMem");
   char title[256] = "";

@@ -30,6 +30,7 @@ class CudaContext {
   const int ordinal;
   const std::string name;  // "cuda:0"
   cuda::CUcontext context = nullptr;
+  cuda::CUstream copies = nullptr;  // that need not wait for its work
 
  private:
   std::mutex mutex_;

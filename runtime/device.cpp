@@ -10,6 +10,7 @@
 #include "ir/check.h"
 #include "ir/log.h"
 #include "runtime/cuda_backend.h"
+#include "runtime/cuda_collectives.h"
 #include "sheaf/device.h"
 #include "sheaf/error.h"
 
@@ -95,6 +96,7 @@ void finish_gpu_work() {
     (void)device->queue().drain();
     device->backend().flights().drain();
   }
+  CudaCollectives::finish();
 }
 
 }  // namespace

@@ -105,10 +105,10 @@ absl::StatusOr<FlightPtr> Executable::execute_steps(Execution& execution) const 
     if (end.ok() && *end) return in_flight(at, *std::move(end), *arena);
     status = end.status();
   }
+  // What this device brought to collectives that it has not waited for may lie in the arena.
+  if (!status.ok() && execution.spmd) execution.spmd->leave(execution.position);
   // Nothing may still use the arena when it goes back.
   if (absl::Status done = backend.drain(); status.ok()) status = std::move(done);
-  // What this device brought to collectives that it has not waited for may lie in the arena.
-  if (!status.ok() && execution.spmd) execution.spmd->send_home();
   if (!status.ok()) return status;
   return nullptr;
 }
@@ -135,6 +135,7 @@ FlightPtr Executable::in_flight(Addresses& at, EventPtr end, std::shared_ptr<Mem
   Execution& execution = at.execution;
   Flight::Load load{.end = std::move(end),
                     .what = fmt::format("{}: {}", to_string(execution.loc), program_.name),
+                    .late = execution.spmd ? execution.spmd->late_error() : nullptr,
                     .checks = std::move(at.checks)};
   for (std::shared_ptr<Completion>& input : execution.waits)
     if (input->is_pending()) load.inputs.push_back(std::move(input));
@@ -341,17 +342,20 @@ absl::Status Executable::run_collective(const codegen::Collective& what, Loc loc
         index = static_cast<std::int32_t>(self - group.begin());
     return at.backend().write(at[what.result], reinterpret_cast<const std::byte*>(&index), sizeof index);
   }
+  if (!at.execution.spmd) {  // of a mesh of one device
+    const bool gets_nothing = what.kind == ir::lowering::Collective::Kind::ppermute && what.source[0] < 0;
+    if (!gets_nothing) return at.backend().copy(at[what.result], at[what.operand], what.result.bytes);
+    const std::vector<std::byte> zeros(what.result.bytes);
+    return at.backend().write(at[what.result], zeros.data(), what.result.bytes);
+  }
+  if (at.execution.spmd->meets_in_streams())
+    return at.execution.spmd->collective(position, what, loc, at[what.operand], at[what.result]);
   // One that is under way over the same groups is done first: it has copies of its own.
   if (absl::Status before = await_collective(what.groups, at); !before.ok()) return before;
   HostCopies copies(at.backend());
   const absl::StatusOr<const std::byte*> operand = copies.operand(at[what.operand], what.operand.bytes);
   if (!operand.ok()) return operand.status();
   std::byte* const result = copies.result(at[what.result], what.result.bytes);
-  if (!at.execution.spmd) {
-    const Rendezvous::Part alone{.what = &what, .loc = loc, .operand = *operand, .result = result};
-    do_collective({&alone, 1});
-    return copies.finish();
-  }
   if (absl::Status met = at.execution.spmd->collective(position, what, loc, *operand, result); !met.ok()) return met;
   if (what.waits) return copies.finish();
   at.under_way.emplace(what.groups, std::move(copies));
@@ -359,6 +363,8 @@ absl::Status Executable::run_collective(const codegen::Collective& what, Loc loc
 }
 
 absl::Status Executable::await_collective(int groups, Addresses& at) const {
+  if (!at.execution.spmd) return absl::OkStatus();
+  if (at.execution.spmd->meets_in_streams()) return at.execution.spmd->await(at.execution.position, groups);
   const auto begun = at.under_way.find(groups);
   if (begun == at.under_way.end()) return absl::OkStatus();
   HostCopies copies = std::move(begun->second);

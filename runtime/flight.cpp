@@ -30,6 +30,8 @@ absl::Status Flight::outcome() const {
   const absl::Status end = end_->wait();
   for (const std::shared_ptr<Completion>& input : load_.inputs)
     if (absl::Status status = input->wait(); !status.ok()) return status;
+  if (load_.late)
+    if (absl::Status late = load_.late->get(); !late.ok()) return late;
   // A device that has failed says so whatever it is asked, so this may not be the work that did it.
   if (!end.ok())
     return absl::Status(end.code(), fmt::format("{}: {}; SHEAF_WAIT_FOR_KERNELS=1 finds the kernel", load_.what,

@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "runtime/event.h"
+#include "runtime/late_error.h"
 
 namespace sheaf::runtime {
 
@@ -30,6 +31,7 @@ class Flight {
     EventPtr end = {};
     std::string what = {};  // "train.cpp:31: step", to say where an error of the device showed
     std::vector<std::shared_ptr<Completion>> inputs = {};  // whose error is the work's
+    std::shared_ptr<const LateError> late = nullptr;  // of the work of several devices that this is part of
     std::vector<Check> checks = {};
     std::vector<std::shared_ptr<const void>> keeps = {};
   };

@@ -50,9 +50,10 @@ absl::Status Rendezvous::bring(int member, const Part& part, Work work) {
     is_last = is_working_;
   }
   if (!is_last) return absl::OkStatus();
-  work(parts_);
+  absl::Status done = work(parts_);
   std::lock_guard lock(mutex_);
   is_working_ = false;
+  if (!done.ok()) return break_up_locked(std::move(done));
   here_ = 0;
   std::replace(states_.begin(), states_.end(), State::here, State::elsewhere);
   met_.fetch_add(kOneMeeting, std::memory_order_release);
@@ -70,8 +71,10 @@ absl::Status Rendezvous::await(int member, std::chrono::milliseconds at_most) {
     if (is_done(met_.load(std::memory_order_relaxed))) return absl::OkStatus();
     if (!is_working_) return error_.ok() ? break_up_locked(late(at_most)) : error_;
   }
-  wait_while_equal(met_, before, kNever, spins_);  // the last came at the last moment
-  return absl::OkStatus();
+  if (is_done(wait_while_equal(met_, before, kNever, spins_)))
+    return absl::OkStatus();  // the last came at the last moment
+  std::lock_guard lock(mutex_);
+  return error_;  // of its work
 }
 
 void Rendezvous::end(int member) {

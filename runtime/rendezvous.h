@@ -17,9 +17,12 @@
 
 #include "absl/functional/function_ref.h"
 #include "codegen/program.h"
+#include "runtime/event.h"
 #include "runtime/futex.h"
 
 namespace sheaf::runtime {
+
+class CudaContext;
 
 class Rendezvous {
  public:
@@ -29,6 +32,10 @@ class Rendezvous {
     Loc loc = {};
     const std::byte* operand = nullptr;
     std::byte* result = nullptr;
+    // Of GPUs that do without the host: after which point the two may be touched, and from where on they are done with.
+    CudaContext* gpu = nullptr;
+    EventPtr ready = nullptr;
+    EventPtr* done = nullptr;
   };
 
   /// The members' names, in the order of the group.
@@ -37,10 +44,10 @@ class Rendezvous {
   Rendezvous& operator=(const Rendezvous&) = delete;
 
   /// Does what is to be done with the parts of all members.
-  using Work = absl::FunctionRef<void(std::span<const Part>)>;
+  using Work = absl::FunctionRef<absl::Status(std::span<const Part>)>;
   /// Brings what this member has; the last to come does `work`. Blocks for nobody. Errors: FailedPrecondition where the
-  /// members came to different collectives, or one has ended its run; Aborted after `break_up`. After an error nobody
-  /// meets here any more.
+  /// members came to different collectives, or one has ended its run; what the work failed with; Aborted after
+  /// `break_up`. After an error nobody meets here any more.
   absl::Status bring(int member, const Part& part, Work work);
   /// Blocks until all have come to what this member brought its part to, `at_most` so long (0: for ever), and the work
   /// is done. Errors as above, and DeadlineExceeded, which names who is missing.

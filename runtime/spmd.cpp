@@ -9,23 +9,17 @@
 #include "ir/log.h"
 #include "runtime/collectives.h"
 #include "runtime/counters.h"
+#include "runtime/cuda_collectives.h"
 #include "runtime/device.h"
 #include "runtime/execution.h"
 
 namespace sheaf::runtime {
-namespace {
-
-std::vector<std::string> names_of(std::span<Device* const> devices) {
-  std::vector<std::string> names;
-  for (const Device* device : devices) names.push_back(device->name());
-  return names;
-}
-
-}  // namespace
 
 SpmdRun::SpmdRun(const codegen::Program& program, std::span<Device* const> devices, std::chrono::milliseconds timeout,
                  std::shared_ptr<Completion> completion)
-    : names_(names_of(devices)),
+    : devices_(devices.begin(), devices.end()),
+      gpus_(program.groups.empty() ? nullptr : CudaCollectives::between(devices)),
+      late_(std::make_shared<LateError>()),
       timeout_(timeout),
       completion_(std::move(completion)),
       begun_(devices.size(), 0),
@@ -35,7 +29,7 @@ SpmdRun::SpmdRun(const codegen::Program& program, std::span<Device* const> devic
     std::vector<Place>& places = places_.emplace_back(devices.size());
     for (const std::vector<int>& group : groups) {
       std::vector<std::string> members;
-      for (const int position : group) members.push_back(names_[position]);
+      for (const int position : group) members.push_back(devices[position]->name());
       rendezvous_.push_back(std::make_unique<Rendezvous>(std::move(members)));
       for (int k = 0; k < std::ssize(group); ++k) places[group[k]] = {rendezvous_.back().get(), k};
     }
@@ -46,26 +40,40 @@ absl::Status SpmdRun::collective(int position, const codegen::Collective& what, 
                                  std::byte* result) {
   if (absl::Status before = await(position, what.groups); !before.ok()) return before;
   Place& place = places_[what.groups][position];
+  Rendezvous::Part part{.what = &what, .loc = loc, .operand = operand, .result = result};
+  if (gpus_) {
+    part.gpu = devices_[position]->backend().cuda_context();
+    absl::StatusOr<EventPtr> ready = devices_[position]->backend().record();
+    if (!ready.ok()) return ready.status();
+    part.ready = *std::move(ready);
+    part.done = &place.done;
+  }
   absl::Status brought = place.rendezvous->bring(
-      place.member, {.what = &what, .loc = loc, .operand = operand, .result = result},
-      [](std::span<const Rendezvous::Part> parts) {
-        do_collective(parts);
-        CollectiveCounters& counts = counters().collectives[static_cast<int>(parts[0].what->kind)];
-        counts.meetings.fetch_add(1, std::memory_order_relaxed);
-        counts.bytes.fetch_add(bytes_moved(*parts[0].what, std::ssize(parts)), std::memory_order_relaxed);
-      });
+      place.member, part, [this](std::span<const Rendezvous::Part> parts) { return work(parts); });
   if (!brought.ok()) return fail_together(std::move(brought));
   place.has_begun = true;
   ++begun_[position];
   return what.waits ? await(position, what.groups) : absl::OkStatus();
 }
 
+absl::Status SpmdRun::work(std::span<const Rendezvous::Part> parts) const {
+  const codegen::Collective& what = *parts[0].what;
+  if (!gpus_) do_collective(parts);
+  else if (absl::Status begun = gpus_->begin(parts, timeout_, late_); !begun.ok()) return begun;
+  CollectiveCounters& counts = counters().collectives[static_cast<int>(what.kind)];
+  counts.meetings.fetch_add(1, std::memory_order_relaxed);
+  counts.bytes.fetch_add(bytes_moved(what, std::ssize(parts)), std::memory_order_relaxed);
+  return absl::OkStatus();
+}
+
 absl::Status SpmdRun::await(int position, int groups) {
   Place& place = places_[groups][position];
   if (!std::exchange(place.has_begun, false)) return absl::OkStatus();
   --begun_[position];
-  absl::Status met = place.rendezvous->await(place.member, timeout_);
-  return met.ok() ? met : fail_together(std::move(met));
+  if (absl::Status met = place.rendezvous->await(place.member, timeout_); !met.ok())
+    return fail_together(std::move(met));
+  if (!gpus_) return absl::OkStatus();
+  return devices_[position]->backend().await(*std::exchange(place.done, nullptr));
 }
 
 absl::Status SpmdRun::fail_together(absl::Status error) {
@@ -82,10 +90,27 @@ void SpmdRun::send_home() {
   for (const std::unique_ptr<Rendezvous>& rendezvous : rendezvous_) rendezvous->break_up();
 }
 
+void SpmdRun::leave(int position) {
+  send_home();
+  for (std::vector<Place>& of_groups : places_)
+    if (const EventPtr done = std::exchange(of_groups[position].done, nullptr))
+      (void)devices_[position]->backend().await(*done);
+}
+
+void SpmdRun::find_late_error(absl::Status& own) {
+  absl::Status late = late_->get();
+  if (late.ok()) return;
+  std::lock_guard lock(mutex_);
+  if (together_.ok()) together_ = std::move(late);
+  if (own.ok()) own = absl::AbortedError("the run has failed");
+}
+
 void SpmdRun::end(int position, End end) {
+  find_late_error(end.status);
   const bool has_failed = !end.status.ok();
   if (has_failed) {
     send_home();
+    if (gpus_) gpus_->look();
   } else {
     for (const std::vector<Place>& places : places_) places[position].rendezvous->end(places[position].member);
   }
@@ -126,8 +151,8 @@ absl::Status SpmdRun::outcome() const {
   const auto first = std::find_if(own_.begin(), own_.end(), is_own);
   if (first == own_.end()) return together_;
   if (std::ranges::all_of(own_, [&](const End& e) { return e.status == first->status; })) return first->status;
-  return absl::Status(first->status.code(),
-                      fmt::format("{} failed: {}", names_[first - own_.begin()], std::string(first->status.message())));
+  return absl::Status(first->status.code(), fmt::format("{} failed: {}", devices_[first - own_.begin()]->name(),
+                                                        std::string(first->status.message())));
 }
 
 std::chrono::milliseconds collective_timeout() {

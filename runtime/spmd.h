@@ -19,13 +19,20 @@
 
 namespace sheaf::runtime {
 
+class CudaCollectives;
+class LateError;
+
 class SpmdRun {
  public:
   SpmdRun(const codegen::Program& program, std::span<Device* const> devices, std::chrono::milliseconds timeout,
           std::shared_ptr<Completion> completion);
 
+  /// The devices meet in their streams; else by what they bring to the host's memory.
+  bool meets_in_streams() const { return gpus_ != nullptr; }
+  /// What became of the meetings in streams.
+  std::shared_ptr<const LateError> late_error() const { return late_; }
   /// Begins the collective as the device at `position` of the mesh, and waits for it if it says so. One that it began
-  /// over the same groups is done before.
+  /// over the same groups is done before. Between GPUs it is the device's stream that waits.
   absl::Status collective(int position, const codegen::Collective& what, Loc loc, const std::byte* operand,
                           std::byte* result);
   /// Waits for the collective over these groups that the device has begun, if there is one.
@@ -34,6 +41,8 @@ class SpmdRun {
   bool has_begun(int position) const { return begun_[position] > 0; }
   /// Ends all meetings: nothing that a device brought is read any more once this returns.
   void send_home();
+  /// The device at `position` has failed: it ends all meetings, and its work comes after those that it has begun.
+  void leave(int position);
   /// How the part of one device ended. `inherited`: the error is that of an input, and is passed on as it is. `flight`:
   /// the device has been asked for all of it, and does it.
   struct End {
@@ -53,14 +62,20 @@ class SpmdRun {
     Rendezvous* rendezvous = nullptr;
     int member = 0;
     bool has_begun = false;  // what it has not waited for; the device's own to read and write
+    EventPtr done = nullptr;  // in streams: its end
   };
 
   /// Remembers the first error of a meeting, and sends everyone home.
   absl::Status fail_together(absl::Status error);
   absl::Status outcome() const;
+  absl::Status work(std::span<const Rendezvous::Part> parts) const;
+  /// What the device has done in its streams, if it has met others there without success.
+  void find_late_error(absl::Status& own);
   void finish(std::unique_lock<std::mutex> lock);
 
-  const std::vector<std::string> names_;
+  const std::vector<Device*> devices_;
+  CudaCollectives* const gpus_;
+  const std::shared_ptr<LateError> late_;
   const std::chrono::milliseconds timeout_;
   const std::shared_ptr<Completion> completion_;
   std::vector<std::unique_ptr<Rendezvous>> rendezvous_;

@@ -11,6 +11,7 @@
 #include "passes/sharding/report.h"
 #include "passes/transforms.h"
 #include "tests/passes/partitioned.h"
+#include "tests/runtime/spmd.h"
 
 namespace sheaf::acceptance {
 
@@ -144,6 +145,9 @@ double largest_difference(const Partitioned& p, const Function& reference) {
     const Literals got = tests::run_partitioned(p.whole, local, in);
     for (std::size_t j = 0; j < want.size(); ++j) most = std::max(most, tests::difference(want[j], got[j]));
   }
+  if (runtime::platform() != "cuda") return most;
+  const Literals got = tests::run_partitioned(p.whole, p.improved, in, tests::run_local);
+  for (std::size_t j = 0; j < want.size(); ++j) most = std::max(most, tests::difference(want[j], got[j]));
   return most;
 }
 

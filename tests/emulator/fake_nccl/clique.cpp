@@ -30,6 +30,9 @@ std::size_t bytes_of(const Call& call) { return call.count * size_of(call.type);
 
 Bytes make_bytes(std::size_t size) { return std::make_shared<std::vector<std::byte>>(size); }
 
+/// What an aborted collective leaves.
+Bytes garbage(std::size_t size) { return std::make_shared<std::vector<std::byte>>(size, std::byte{0xa5}); }
+
 /// Success, or why this rank cannot call now.
 ncclResult_t check(ncclComm_t comm, const Call& call, cuda::CUstream stream) {
   if (comm->clique->error) return comm->clique->error;
@@ -204,11 +207,11 @@ ncclResult_t collective(ncclComm_t comm, const Call& call, const void* send, voi
       const std::string peer = fmt::format("{} on rank {}", call.text(), r);
       fake_cuda::enqueue_wait(stream, peer, (*exchange)->is_given[static_cast<std::size_t>(r)]);
     }
-    const auto make = [clique = comm->clique, done = *exchange, rank = comm->rank] {
-      return clique->error ? nullptr : result_for(*done, rank);
+    const std::size_t bytes = received_bytes(call, *comm);
+    const auto make = [clique = comm->clique, done = *exchange, rank = comm->rank, bytes] {
+      return clique->error ? garbage(bytes) : result_for(*done, rank);
     };
-    return result_of(*comm->clique, fake_cuda::enqueue_write(stream, what, receive, received_bytes(call, *comm), make),
-                     what);
+    return result_of(*comm->clique, fake_cuda::enqueue_write(stream, what, receive, bytes, make), what);
   };
   return do_steps({begin, end});
 }
@@ -251,7 +254,9 @@ ncclResult_t receive(ncclComm_t comm, const Call& call, void* to, int peer, cuda
   const auto end = [=]() -> ncclResult_t {
     const cuda::CUresult waited = fake_cuda::enqueue_wait(stream, what, (*message)->is_given);
     if (waited != CUDA_SUCCESS) return result_of(*comm->clique, waited, what);
-    const auto make = [clique = comm->clique, done = *message] { return clique->error ? nullptr : done->given; };
+    const auto make = [clique = comm->clique, done = *message] {
+      return clique->error ? garbage(done->given->size()) : done->given;
+    };
     return result_of(*comm->clique, fake_cuda::enqueue_write(stream, what, to, bytes_of(call), make), what);
   };
   return do_steps({begin, end});

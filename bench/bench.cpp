@@ -1,5 +1,6 @@
 // The benchmark: one table of ratios, measured in one process. `bench [PATTERN] [--quick] [--cpu]` runs the rows whose
-// name contains PATTERN. Where a reference computes the same thing, their results are compared before their times.
+// name contains PATTERN; `bench --gpu` has rows of its own, on the first GPU. Where a reference computes the same
+// thing, their results are compared before their times.
 #include <fmt/format.h>
 #include <sheaf/sheaf.h>
 
@@ -12,6 +13,7 @@
 
 #include "measure.h"
 #include "openblas.h"
+#include "tools/gpus.h"
 
 namespace {
 
@@ -48,8 +50,31 @@ void print_row(const Row& row, const Options& options) {
 }
 
 int usage() {
-  fmt::print(stderr, "bench [PATTERN] [--quick] [--cpu]: the rows whose name contains PATTERN\n");
+  fmt::print(stderr, "bench [PATTERN] [--quick] [--cpu] [--gpu]: the rows whose name contains PATTERN\n");
   return 2;
+}
+
+void print_rows(const std::vector<Row>& rows, const std::string& pattern, const Options& options) {
+  for (const Row& row : rows)
+    if (row.name.find(pattern) != std::string::npos) print_row(row, options);
+}
+
+void print_head() {
+  fmt::print("| {:<46} | {:>9} | {:>9} | {:>5} | {:<26} | note |\n|---|--:|--:|--:|---|---|\n", "what", "Sheaf",
+             "reference", "ratio", "reference is");
+}
+
+/// Products are measured as kernels of Sheaf's own do them.
+int run_gpu_rows(const std::string& pattern, const Options& options) {
+  setenv("SHEAF_PLATFORM", "cuda", 1);
+  setenv("SHEAF_CUBLASLT", "never", 1);
+  const sheaf::GpuReport report = sheaf::report_gpus();
+  fmt::print("{}\n", report.text);
+  if (!report.is_usable) return 1;
+  if (options.quick) fmt::print("quick: tiny arrays, few and short turns; whether it works, not how fast\n\n");
+  print_head();
+  print_rows(gpu_rows(), pattern, options);
+  return 0;
 }
 
 }  // namespace
@@ -57,25 +82,26 @@ int usage() {
 int main(int argc, char** argv) {
   start_with_best_openblas(argv);
   Options options;
+  bool is_gpu = false;
   std::string pattern;
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--ten-ops") == 0) return run_ten_ops(), 0;
     if (std::strcmp(argv[i], "--quick") == 0) options.quick = true;
     else if (std::strcmp(argv[i], "--cpu") == 0) options.cpu_time = true;
+    else if (std::strcmp(argv[i], "--gpu") == 0) is_gpu = true;
     else if (argv[i][0] == '-' || !pattern.empty()) return usage();
     else pattern = argv[i];
   }
+  if (is_gpu) return run_gpu_rows(pattern, options);
   // Sheaf and the references use the same number of threads.
   setenv("SHEAF_NUM_THREADS", fmt::format("{}", std::max(std::thread::hardware_concurrency(), 1u)).c_str(), 0);
 
   print_machine();
   if (options.quick) fmt::print("quick: smaller loops, fewer and shorter turns; no figures to quote\n\n");
   if (options.cpu_time) fmt::print("cpu: processor time of all threads, those that wait included\n\n");
-  fmt::print("| {:<46} | {:>9} | {:>9} | {:>5} | {:<26} | note |\n|---|--:|--:|--:|---|---|\n", "what", "Sheaf",
-             "reference", "ratio", "reference is");
+  print_head();
   for (const auto& rows :
        {loop_rows(), product_rows(), convolution_rows(), attention_rows(), overhead_rows(), device_rows()})
-    for (const Row& row : rows)
-      if (row.name.find(pattern) != std::string::npos) print_row(row, options);
+    print_rows(rows, pattern, options);
   return 0;
 }

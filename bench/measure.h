@@ -39,6 +39,7 @@ std::vector<Row> convolution_rows();
 std::vector<Row> attention_rows();
 std::vector<Row> overhead_rows();
 std::vector<Row> device_rows();
+std::vector<Row> gpu_rows();
 
 using Work = std::function<void()>;
 

@@ -36,3 +36,6 @@ endforeach()
 target_sources(sheaf_fake_nccl PRIVATE runtime/reduce_bytes.cpp ir/error.cpp)
 target_include_directories(sheaf_fake_nccl PRIVATE ${PROJECT_SOURCE_DIR}/ir)
 target_link_libraries(sheaf_fake_nccl PRIVATE sheaf_fake_cuda)
+# On the same streams, with the conversions of the IR.
+target_link_libraries(sheaf_fake_cublaslt PRIVATE sheaf_fake_cuda sheaf_ir)
+target_link_libraries(sheaf_fake_cusolver PRIVATE sheaf_fake_cuda ${SHEAF_LAPACK})

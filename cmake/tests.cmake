@@ -35,12 +35,20 @@ sheaf_test(cases.full full sheaf_tests --test-suite=full)
 sheaf_test(cases.soak soak sheaf_tests --test-suite=soak)
 
 # The same on GPUs that are not there (docs/emulator.md). What these files hold is said of any device.
+set(fake_gpus "SHEAF_CHECK_PURE=1;SHEAF_FAKE_CUDA_DEVICES=8;SHEAF_LIBCUDA=$<TARGET_FILE:sheaf_fake_cuda>;SHEAF_LIBNVRTC=$<TARGET_FILE:sheaf_fake_nvrtc>")
+string(APPEND fake_gpus ";SHEAF_LIBNCCL=$<TARGET_FILE:sheaf_fake_nccl>;SHEAF_LIBCUBLASLT=$<TARGET_FILE:sheaf_fake_cublaslt>;SHEAF_LIBCUBLAS=$<TARGET_FILE:sheaf_fake_cusolver>;SHEAF_LIBCUSOLVER=$<TARGET_FILE:sheaf_fake_cusolver>")
 foreach(name IN ITEMS ops api/array api/attention_halves api/collectives api/complex api/grad api/indexing api/jacobian
-    api/library api/products api/programs api/shard_map_run api/sharded_programs api/sharding api/windows fuzz/fusion linalg/einsum linalg/linalg)
+    api/library api/products api/programs api/shard_map_run api/sharded_programs api/sharding api/windows
+    cuda/conformance fuzz/fusion linalg/einsum linalg/linalg)
   add_test(NAME gpu/${name} COMMAND sheaf_tests --source-file=*/tests/${name}_test.cpp --test-suite-exclude=full,soak)
-  set_tests_properties(gpu/${name} PROPERTIES LABELS full ENVIRONMENT
-    "SHEAF_CHECK_PURE=1;SHEAF_PLATFORM=cuda;SHEAF_FAKE_CUDA_DEVICES=8;SHEAF_LIBCUDA=$<TARGET_FILE:sheaf_fake_cuda>;SHEAF_LIBNVRTC=$<TARGET_FILE:sheaf_fake_nvrtc>;SHEAF_LIBNCCL=$<TARGET_FILE:sheaf_fake_nccl>")
+  set_tests_properties(gpu/${name} PROPERTIES LABELS full ENVIRONMENT "${fake_gpus};SHEAF_PLATFORM=cuda")
 endforeach()
+# What is done on the day that there is a GPU, rehearsed.
+if(TARGET bench)
+  add_test(NAME gpu_day/tests COMMAND ${PROJECT_SOURCE_DIR}/tests/gpu_day ${PROJECT_BINARY_DIR} ^api/array$)
+  add_test(NAME gpu_day/bench COMMAND ${PROJECT_SOURCE_DIR}/bench/gpu_day ${PROJECT_BINARY_DIR} --quick)
+  set_tests_properties(gpu_day/tests gpu_day/bench PROPERTIES LABELS full ENVIRONMENT "${fake_gpus}")
+endif()
 
 set(tests ${PROJECT_SOURCE_DIR}/tests)
 set(script ${CMAKE_COMMAND} -D ROOT=${PROJECT_SOURCE_DIR} -D COMPILER=${CMAKE_CXX_COMPILER})

@@ -12,6 +12,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "codegen/compiler.h"
 #include "codegen/contract.h"
+#include "codegen/cuda/around_routines.h"
 #include "codegen/cuda/emit.h"
 #include "codegen/fingerprint.h"
 #include "codegen/kir/attention.h"
@@ -19,6 +20,7 @@
 #include "codegen/kir/print.h"
 #include "codegen/kir/templates/template.h"
 #include "codegen/kir/verify.h"
+#include "codegen/product.h"
 #include "ir/check.h"
 #include "ir/op.h"
 #include "ir/ops/attrs.h"
@@ -183,8 +185,8 @@ class Lowering {
     return {.kernel = -1, .buffers = {}, .loc = begun.loc, .control = std::move(control)};
   }
 
-  static LibraryCall library_call(const ir::lowering::Library& what, const ir::Eqn& e, std::vector<BufferRef> operands,
-                                  std::vector<BufferRef> results) {
+  LibraryCall library_call(const ir::lowering::Library& what, const ir::Eqn& e, std::vector<BufferRef> operands,
+                           std::vector<BufferRef> results) {
     constexpr double kFlopPs = 1000;  // of small matrices, where the library is slowest
     const double matrix_ps =
         ir::cost_of(e).flops * kFlopPs / static_cast<double>(std::max<std::int64_t>(what.batch, 1));
@@ -192,7 +194,16 @@ class Lowering {
             .dtype = e.in(0).dtype(),
             .operands = std::move(operands),
             .results = std::move(results),
-            .matrix_ps = static_cast<std::int64_t>(std::min(matrix_ps, 1e18)) + 1};
+            .matrix_ps = static_cast<std::int64_t>(std::min(matrix_ps, 1e18)) + 1,
+            .kernel = program_.target.is_gpu() ? kernel_around(e.in(0).dtype()) : -1,
+            .otherwise = {}};
+  }
+
+  int kernel_around(DType dtype) {
+    KernelCode code = around_routines(dtype, program_.target);
+    const auto [it, is_new] = kernel_ids_.try_emplace(code.key, static_cast<int>(program_.kernels.size()));
+    if (is_new) program_.kernels.push_back(std::move(code));
+    return it->second;
   }
 
   Collective collective(const ir::lowering::Collective& what, const ir::Eqn& e, std::span<const BufferRef> operands,
@@ -337,7 +348,26 @@ class Lowering {
       if (const std::int64_t bytes = plan_contract(*kernel.contract, host_cpu_target()).shared_bytes)
         kernel.params.push_back({DType::u8, bytes, kir::Param::Access::temporary});
     }
-    add_step(frame, name, std::move(kernel), std::move(buffers));
+    const std::optional<Product> product =
+        program_.target.is_gpu() && kernel.phases.empty() ? library_product(*kernel.contract) : std::nullopt;
+    add_step(frame, name, std::move(kernel), buffers);
+    if (!product) return;
+    take_by_library(frame.steps, *product, buffers);
+    program_.has_products = true;
+  }
+
+  /// The last step stays as what stands in for the library.
+  static void take_by_library(std::vector<Step>& steps, const Product& product, const std::vector<BufferRef>& buffers) {
+    auto control = std::make_shared<Control>();
+    const Loc loc = steps.back().loc;
+    LibraryCall call{.what = product,
+                     .dtype = product.a.dtype,
+                     .operands = {buffers[product.is_exchanged], buffers[!product.is_exchanged]},
+                     .results = {buffers[2]},
+                     .otherwise = {}};
+    call.otherwise.push_back(std::move(steps.back()));
+    control->what = std::move(call);
+    steps.back() = {.kernel = -1, .buffers = {}, .loc = loc, .control = std::move(control)};
   }
 
   void add_step(Frame& frame, const std::string& name, kir::Kernel kernel, std::vector<BufferRef> buffers) {

@@ -105,12 +105,30 @@ struct Callback {
   std::vector<ir::Type> operand_types, result_types;
 };
 
-/// A routine of the linear algebra library, run for each matrix of the batch.
+/// out[g, i, j] = sum over k of a[g, i, k] * b[g, k, j]. Each matrix lies in column-major order, `leading` elements
+/// from one column to the next, or is the transpose of one that does; out is none.
+struct Product {
+  struct Matrix {
+    DType dtype = DType::f32;
+    bool is_transposed = false;
+    std::int64_t rows = 0, columns = 0;  // as it lies in memory
+    std::int64_t leading = 0, offset = 0, batch_stride = 0;  // in elements
+    auto operator<=>(const Matrix&) const = default;
+  };
+  std::int64_t batch = 1, rows = 0, columns = 0, terms = 0;
+  Matrix a, b, out;
+  bool is_exchanged = false;  // a is the second operand
+  auto operator<=>(const Product&) const = default;
+};
+
+/// What a library of linear algebra does: one routine for each matrix of the batch, or a product of matrices.
 struct LibraryCall {
-  ir::lowering::Library what;
+  std::variant<ir::lowering::Library, Product> what;
   DType dtype = DType::f32;
   std::vector<BufferRef> operands, results;
   std::int64_t matrix_ps = 1000;  // estimated picoseconds per matrix
+  int kernel = -1;  // GPU: around a routine (codegen/cuda/around_routines.h); index into Program::kernels
+  std::vector<Step> otherwise = {};  // kernels that do a product where there is no library for it
 };
 
 /// The mesh's devices, by position in it, in the groups that one choice of axes makes: each device once, in the order
@@ -162,6 +180,7 @@ struct Program {
   int num_slots = 0;
   int num_devices = 1;  // that run it together, each its own part
   std::vector<Groups> groups;  // that its collectives go over, each as often as some are under way at once
+  bool has_products = false;  // in steps, nested ones too, for which the library is opened early
   std::vector<int> alias;  // per output: the donated input whose buffer it takes, or -1
 };
 

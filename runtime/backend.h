@@ -12,7 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "codegen/target.h"
+#include "codegen/program.h"
 #include "runtime/allocator.h"
 #include "runtime/event.h"
 #include "runtime/flight.h"
@@ -57,6 +57,13 @@ class Backend {
   /// Makes the compiled kernel callable, so that the first run does not have to.
   virtual absl::Status load(Kernel& kernel) = 0;
   virtual absl::Status run(Kernel& kernel, std::span<void* const> buffers) = 0;
+  /// Has the device's own library do this, as `run`, with the kernel that the call names; false where it has none for
+  /// it, and nothing was done.
+  virtual absl::StatusOr<bool> call(const codegen::LibraryCall&, Kernel* /*around*/,
+                                    std::span<const std::byte* const> /*operands*/,
+                                    std::span<std::byte* const> /*results*/) {
+    return false;
+  }
   /// Until all that was asked for is done; the error of any of it.
   virtual absl::Status drain() = 0;
 

@@ -17,6 +17,8 @@
 #include "runtime/cuda_graphs.h"
 #include "runtime/cuda_launch.h"
 #include "runtime/cuda_module.h"
+#include "runtime/cuda_products.h"
+#include "runtime/cuda_solver.h"
 #include "runtime/cuda_staging.h"
 #include "runtime/fork.h"
 #include "runtime/kernel.h"
@@ -41,6 +43,8 @@ class CudaBackend final : public Backend {
   absl::Status copy(std::byte* to, const std::byte* from, std::int64_t bytes) override;
   absl::Status load(Kernel& kernel) override;
   absl::Status run(Kernel& kernel, std::span<void* const> buffers) override;
+  absl::StatusOr<bool> call(const codegen::LibraryCall& call, Kernel* around,
+                            std::span<const std::byte* const> operands, std::span<std::byte* const> results) override;
   absl::Status drain() override { return gpu_.wait_for(compute_); }
 
   absl::StatusOr<EventPtr> upload(std::byte* to, const std::byte* host, std::int64_t bytes) override;
@@ -66,6 +70,8 @@ class CudaBackend final : public Backend {
   CudaStaging within_{gpu_}, beside_{gpu_};  // of the work, and of the copy stream
   CudaNotes notes_{gpu_};
   std::unique_ptr<Allocator> allocator_;
+  std::unique_ptr<CudaProducts> products_;
+  std::unique_ptr<CudaSolver> solver_;
   std::mutex mutex_;  // guards what follows
   std::shared_ptr<Memory> arena_;
   std::int64_t arena_bytes_ = 0;
@@ -113,6 +119,8 @@ absl::Status CudaBackend::start() {
                                     .give_back = [this](std::byte* at, std::int64_t) { give_back(at); }},
                          .where = gpu_.name,
                          .make_room = [this] { return make_room(); }});
+  products_ = std::make_unique<CudaProducts>(gpu_.name, *allocator_);
+  solver_ = std::make_unique<CudaSolver>(cuda, gpu_.name, *allocator_);
   ir::log(ir::LogTopic::runtime, "{} is {}, {}", name(), title, target_.gpu);
   return absl::OkStatus();
 }
@@ -223,6 +231,17 @@ absl::StatusOr<bool> CudaBackend::replay(std::span<const Launch> launches, std::
   if (absl::Status status = gpu_.enter(); !status.ok()) return status;
   if (!replays) replays = std::make_unique<CudaGraphs>(gpu_, capture_);
   return static_cast<CudaGraphs&>(*replays).run(launches, compute_);
+}
+
+absl::StatusOr<bool> CudaBackend::call(const codegen::LibraryCall& call, Kernel* around,
+                                       std::span<const std::byte* const> operands,
+                                       std::span<std::byte* const> results) {
+  if (absl::Status status = gpu_.enter(); !status.ok()) return status;
+  if (const auto* product = std::get_if<codegen::Product>(&call.what))
+    return products_->run(*product, operands[0], operands[1], results[0], compute_);
+  const absl::StatusOr<const CudaKernel::Functions*> code = functions(*around);
+  if (!code.ok()) return code.status();
+  return solver_->run(call, operands, results, **code, compute_);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "fmt/format.h"
 #include "ir/log.h"
 #include "runtime/counters.h"
+#include "runtime/cuda_products.h"
 #include "runtime/device.h"
 #include "runtime/execution.h"
 #include "runtime/fork.h"
@@ -39,7 +40,9 @@ std::int64_t work_of(std::span<const codegen::Step> steps, std::span<const Kerne
       const std::int64_t once = saturating_add(work_of(loop->body, kernels), work_of(loop->condition, kernels));
       work = saturating_add(work, saturating_mul(once, loop->length < 0 ? kGuessedTrips : loop->length));
     } else if (const auto* library = std::get_if<codegen::LibraryCall>(&step.control->what)) {
-      work = saturating_add(work, saturating_mul(library->matrix_ps, library->what.batch));
+      const auto* routine = std::get_if<ir::lowering::Library>(&library->what);
+      work = saturating_add(work, routine ? saturating_mul(library->matrix_ps, routine->batch)
+                                          : work_of(library->otherwise, kernels));
     } else if (const auto* choice = std::get_if<codegen::Branch>(&step.control->what)) {
       std::int64_t longest = 0;
       for (const std::vector<codegen::Step>& branch : choice->branches)
@@ -70,6 +73,7 @@ Executable::Executable(codegen::Program program, LoadOptions options)
 }
 
 absl::StatusOr<ExecutablePtr> Executable::load(codegen::Program program, LoadOptions options) {
+  if (program.has_products) open_cublaslt_early();
   std::shared_ptr<Executable> executable(new Executable(std::move(program), options));
   const bool is_tiny = executable->work_ps_ <= options.interpret_below_ps;
   const bool can_interpret = !executable->program_.target.is_gpu();

@@ -193,8 +193,9 @@ absl::Status call_back(const codegen::Callback& callback, Loc loc, const Address
   return absl::OkStatus();
 }
 
+/// In the host's memory.
 template <class Addresses>
-absl::Status call_library(const codegen::LibraryCall& call, Loc loc, const Addresses& at) {
+absl::Status call_lapack(const codegen::LibraryCall& call, Loc loc, const Addresses& at) {
   HostCopies copies(at.backend());
   absl::InlinedVector<const std::byte*, 2> operands;
   absl::InlinedVector<std::byte*, 3> results;
@@ -231,7 +232,7 @@ absl::Status Executable::run_control(const codegen::Step& step, Addresses& at) c
     absl::Status operator()(const codegen::Branch& branch) const { return executable.run_branch(branch, at); }
     absl::Status operator()(const codegen::Check& check) const { return executable.run_check(check, loc, at); }
     absl::Status operator()(const codegen::Callback& callback) const { return call_back(callback, loc, at); }
-    absl::Status operator()(const codegen::LibraryCall& call) const { return call_library(call, loc, at); }
+    absl::Status operator()(const codegen::LibraryCall& call) const { return executable.run_library(call, loc, at); }
     absl::Status operator()(const codegen::Collective& what) const { return executable.run_collective(what, loc, at); }
     absl::Status operator()(const codegen::Await& await) const { return executable.await_collective(await.groups, at); }
   };
@@ -330,6 +331,21 @@ absl::Status Executable::run_branch(const codegen::Branch& branch, Addresses& at
   if (!index.ok()) return index.status();
   const auto last = static_cast<std::int32_t>(branch.branches.size()) - 1;
   return run_steps(branch.branches[std::clamp(*index, 0, last)], at);
+}
+
+/// The device's library; where there is none, a kernel or the host's.
+absl::Status Executable::run_library(const codegen::LibraryCall& call, Loc loc, Addresses& at) const {
+  absl::InlinedVector<const std::byte*, 2> operands;
+  absl::InlinedVector<std::byte*, 3> results;
+  for (const codegen::BufferRef& ref : call.operands) operands.push_back(at[ref]);
+  for (const codegen::BufferRef& ref : call.results) results.push_back(at[ref]);
+  Kernel* const around = call.kernel < 0 ? nullptr : kernels_[call.kernel].get();
+  const absl::StatusOr<bool> called = at.backend().call(call, around, operands, results);
+  if (!called.ok())
+    return absl::Status(called.status().code(),
+                        fmt::format("{}: {}", to_string(loc), std::string(called.status().message())));
+  if (*called) return absl::OkStatus();
+  return call.otherwise.empty() ? call_lapack(call, loc, at) : run_steps(call.otherwise, at);
 }
 
 absl::Status Executable::run_collective(const codegen::Collective& what, Loc loc, Addresses& at) const {

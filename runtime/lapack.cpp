@@ -208,7 +208,7 @@ void run_one(const Job<T>& job) {
 template <class T>
 void run_batch(const codegen::LibraryCall& call, std::span<const std::byte* const> operands,
                std::span<std::byte* const> results) {
-  const Library& what = call.what;
+  const Library& what = std::get<Library>(call.what);
   SHEAF_CHECK(std::max(what.rows, what.columns) <= std::numeric_limits<fortran_int>::max(),
               "a matrix too large for LAPACK");
   const Sizes sizes = sizes_of(what);
@@ -234,7 +234,8 @@ void run_batch(const codegen::LibraryCall& call, std::span<const std::byte* cons
 
 void run_lapack(const codegen::LibraryCall& call, std::span<const std::byte* const> operands,
                 std::span<std::byte* const> results) {
-  if (call.what.batch == 0 || call.what.rows == 0) return;  // nothing to write
+  const Library& what = std::get<Library>(call.what);
+  if (what.batch == 0 || what.rows == 0) return;  // nothing to write
   if (call.dtype == DType::f32) return run_batch<float>(call, operands, results);
   SHEAF_CHECK(call.dtype == DType::f64, "LAPACK takes f32 and f64");
   run_batch<double>(call, operands, results);

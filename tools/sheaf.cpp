@@ -26,6 +26,7 @@
 #include "sheaf/data.h"
 #include "sheaf/error.h"
 #include "tools/calibrate.h"
+#include "tools/gpus.h"
 #include "tools/ops_table.h"
 #include "trace/aot.h"
 #include "trace/execute.h"
@@ -43,6 +44,8 @@ constexpr const char* kUsage = R"(sheaf: reads, transforms and runs IR text
   sheaf compile --target=NAME FILE                   compile the first function of FILE for a GPU's architecture, such
                                                      as sm_90a, and print what its kernels take; SHEAF_CACHE_DIR
                                                      keeps the code for processes that run it
+  sheaf gpus                                         list the GPUs and NVIDIA's libraries, and what is missing; fails
+                                                     where no GPU can be used
   sheaf passes                                       list the passes
   sheaf ops                                          print what every op has, as docs/ops.md
   sheaf calibrate [--devices=N] [FILE]               measure collectives between N virtual devices (4) and write a
@@ -247,6 +250,11 @@ int dispatch(int argc, char** argv) {
   if (o.command == "run") return run(o);
   if (o.command == "compile") return compile_for(o);
   if (o.command == "calibrate") return write_profile(o);
+  if (o.command == "gpus") {
+    const GpuReport report = report_gpus();
+    std::fputs(report.text.c_str(), stdout);
+    return report.is_usable ? 0 : 1;
+  }
   if (o.command == "passes") return list_passes();
   if (o.command == "ops") {
     std::fputs(ops_table().c_str(), stdout);

@@ -126,7 +126,11 @@ class StepLines {
     return fmt::format("{}callback {}, slot {}  {}\n", indent, callback.name, callback.slot, loc);
   }
   std::string of(const codegen::LibraryCall& call, const std::string& indent, const std::string& loc) const {
-    const ir::lowering::Library& what = call.what;
+    if (const auto* product = std::get_if<codegen::Product>(&call.what))
+      return fmt::format("{}product by the library, {} of {} x {} x {}  {}\n{}or else\n{}", indent, product->batch,
+                         product->rows, product->terms, product->columns, loc, indent,
+                         of(call.otherwise, indent + "  "));
+    const auto& what = std::get<ir::lowering::Library>(call.what);
     return fmt::format("{}{}, {} of {} x {}  {}\n", indent, kRoutines[static_cast<int>(what.routine)], what.batch,
                        what.rows, what.columns, loc);
   }

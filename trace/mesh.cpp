@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <mutex>
 
+#include "runtime/device.h"
 #include "sheaf/error.h"
 #include "trace/by_path.h"
 #include "trace/messages.h"
@@ -66,11 +67,11 @@ void check_devices(const std::vector<MeshAxis>& axes, const std::vector<Device>&
   if (const std::int64_t wanted = size_of(axes); wanted >= 0 && wanted != std::ssize(list))
     throw ShardingError(
         loc, fmt::format("Mesh {}: it takes {} devices, and the list has {}", axes_text(axes), wanted, list.size()));
-  const std::vector<Device> all = devices();
+  const std::vector<runtime::Device*> all = runtime::devices();  // of every platform
   for (std::size_t i = 0; i < list.size(); ++i) {
-    if (std::find(all.begin(), all.end(), list[i]) == all.end())
-      throw ShardingError(loc, fmt::format("Mesh {}: there is no device {}, only cpu:0 to cpu:{}", axes_text(axes),
-                                           to_string(list[i]), all.size() - 1));
+    if (list[i].id < 0 || list[i].id >= std::ssize(all))
+      throw ShardingError(loc, fmt::format("Mesh {}: there is no device {}, only {} to {}", axes_text(axes),
+                                           to_string(list[i]), all.front()->name(), all.back()->name()));
     for (std::size_t j = 0; j < i; ++j)
       if (list[i] == list[j])
         throw ShardingError(loc, fmt::format("Mesh {}: the list has {} twice", axes_text(axes), to_string(list[i])));

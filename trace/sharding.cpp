@@ -8,6 +8,7 @@
 
 #include "ir/ops/attrs.h"
 #include "ir/ops/rules.h"
+#include "runtime/device.h"
 #include "sheaf/jit.h"
 #include "sheaf/weights.h"
 #include "trace/apply.h"
@@ -147,10 +148,10 @@ std::vector<Array> put_on(std::span<const Array* const> leaves, Device device, L
     throw TypeError(loc, fmt::format("device_put: a traced function runs where its arguments are: put them on {} "
                                      "before the call",
                                      to_string(device)));
-  const std::vector<Device> all = devices();
-  if (std::find(all.begin(), all.end(), device) == all.end())
-    throw ShardingError(
-        loc, fmt::format("device_put: there is no device {}, only cpu:0 to cpu:{}", to_string(device), all.size() - 1));
+  const std::vector<runtime::Device*> all = runtime::devices();  // of every platform
+  if (device.id < 0 || device.id >= std::ssize(all))
+    throw ShardingError(loc, fmt::format("device_put: there is no device {}, only {} to {}", to_string(device),
+                                         all.front()->name(), all.back()->name()));
   std::vector<Array> out;
   for (const Array* x : leaves) {
     const ArrayNode& node = node_of(*x, loc);

@@ -1,0 +1,66 @@
+// `sheaf gpus`, `tests/run --gpu` and `bench/run --gpu` where there is no GPU: what is missing, and where it was looked
+// for.
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <string>
+
+namespace {
+
+struct Ran {
+  int status = 0;
+  std::string text;  // stdout and stderr
+};
+
+/// In an environment where every library of NVIDIA's is looked for in /nowhere.
+Ran run(const std::string& command) {
+  std::string line = "cd " SHEAF_SOURCE_DIR "; ";
+  for (const char* library : {"CUDA", "NVRTC", "CUBLASLT", "CUBLAS", "CUSOLVER", "NCCL"})
+    line += std::string("SHEAF_LIB") + library + "=/nowhere/" + library + " ";
+  std::FILE* pipe = popen((line + command + " 2>&1").c_str(), "r");
+  REQUIRE(pipe);
+  Ran ran;
+  for (int c; (c = std::fgetc(pipe)) != EOF;) ran.text += static_cast<char>(c);
+  ran.status = WEXITSTATUS(pclose(pipe));
+  // What NVRTC says is tests/cuda/nvrtc_test.cpp's.
+  const std::size_t nvrtc = ran.text.find("NVRTC     no NVRTC"), next = ran.text.find("cuBLASLt  ");
+  REQUIRE((nvrtc != std::string::npos && next != std::string::npos));
+  ran.text.erase(nvrtc, next - nvrtc);
+  return ran;
+}
+
+const std::string kMissing =
+    "driver    no CUDA driver; tried:\n"
+    "            /nowhere/CUDA: cannot open shared object file: No such file or directory\n"
+    "          Sheaf uses NVIDIA's driver for CUDA 12.0 or newer; SHEAF_LIBCUDA names one that lies elsewhere\n"
+    "cuBLASLt  no cuBLASLt; tried:\n"
+    "            /nowhere/CUBLASLT: cannot open shared object file: No such file or directory\n"
+    "          Sheaf uses cuBLASLt 12 or newer; SHEAF_LIBCUBLASLT names one that lies elsewhere\n"
+    "cuBLAS    no cuBLAS; tried:\n"
+    "            /nowhere/CUBLAS: cannot open shared object file: No such file or directory\n"
+    "          Sheaf uses cuBLAS 12 or newer; SHEAF_LIBCUBLAS names one that lies elsewhere\n"
+    "cuSOLVER  no cuSOLVER; tried:\n"
+    "            /nowhere/CUSOLVER: cannot open shared object file: No such file or directory\n"
+    "          Sheaf uses cuSOLVER 11 or newer; SHEAF_LIBCUSOLVER names one that lies elsewhere\n"
+    "NCCL      no NCCL; tried:\n"
+    "            /nowhere/NCCL: cannot open shared object file: No such file or directory\n"
+    "          Sheaf uses NCCL 2.18.1 or newer between GPUs; SHEAF_LIBNCCL names one that lies elsewhere\n"
+    "no GPU can be used: there is no driver with a device\n";
+
+}  // namespace
+
+TEST_CASE("the tool lists what a GPU needs, and what is missing") {
+  const Ran ran = run(SHEAF_BINARY_DIR "/sheaf gpus");
+  CHECK(ran.status == 1);
+  CHECK(ran.text == kMissing);
+}
+
+TEST_CASE("a GPU day without a GPU says what is missing, and does nothing") {
+  const Ran tests = run("tests/gpu_day " SHEAF_BINARY_DIR);
+  CHECK(tests.status == 1);
+  CHECK(tests.text == kMissing + "== stopped: there is no GPU to test on\n");
+  const Ran bench = run("bench/gpu_day " SHEAF_BINARY_DIR);
+  CHECK(bench.status == 1);
+  CHECK(bench.text == kMissing + "== stopped: there is no GPU to measure\n");
+}

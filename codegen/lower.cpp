@@ -261,7 +261,16 @@ class Lowering {
     return blocks;
   }
 
-  BufferRef slot(std::int64_t bytes) { return {BufferRef::Space::slot, program_.num_slots++, bytes}; }
+  BufferRef slot(std::int64_t bytes, int alignment) {
+    slot_alignments_.push_back(alignment);
+    return {BufferRef::Space::slot, program_.num_slots++, bytes};
+  }
+
+  /// What the address is a multiple of, a power of two.
+  int alignment_of(const BufferRef& ref) const {
+    return ref.space == BufferRef::Space::slot ? slot_alignments_[static_cast<std::size_t>(ref.index)]
+                                               : kir::Param{}.alignment;
+  }
 
   /// Carries of a loop, with the places its body finds them at appended to `params` and `results`.
   std::vector<Loop::Carry> carries_of(std::span<const BufferRef> starts, std::span<const BufferRef> ends,
@@ -270,8 +279,9 @@ class Lowering {
     std::vector<Loop::Carry> carries;
     for (std::size_t k = 0; k < starts.size(); ++k) {
       const bool in_place = plan.spares[k] < 0;
-      params.push_back(slot(starts[k].bytes));
-      results.push_back(in_place ? params.back() : slot(starts[k].bytes));
+      const int alignment = std::min(alignment_of(starts[k]), alignment_of(ends[k]));
+      params.push_back(slot(starts[k].bytes, alignment));
+      results.push_back(in_place ? params.back() : slot(starts[k].bytes, alignment));
       carries.push_back({.from = static_cast<int>(params.back().index),
                          .to = static_cast<int>(results.back().index),
                          .start = starts[k],
@@ -291,7 +301,8 @@ class Lowering {
     const auto add_rows = [&](std::span<const BufferRef> stacks, std::vector<BufferRef>& places) {
       for (const BufferRef& stack : stacks) {
         const std::int64_t bytes = scan.length == 0 ? 0 : stack.bytes / scan.length;
-        places.push_back(slot(bytes));
+        const auto of_rows = static_cast<int>(std::min<std::int64_t>(bytes & -bytes, kir::Param{}.alignment));
+        places.push_back(slot(bytes, bytes == 0 ? alignment_of(stack) : std::min(alignment_of(stack), of_rows)));
         loop.rows.push_back({static_cast<int>(places.back().index), stack, bytes});
       }
     };
@@ -377,6 +388,8 @@ class Lowering {
       buffers.push_back(temporary(kernel.params[i].count * size_bytes(kernel.params[i].dtype)));
     }
     if (kernel.phases.empty() && !kernel.contract && !kernel.attention) return;  // nothing but empty results
+    for (std::size_t i = 0; program_.target.is_gpu() && i < buffers.size(); ++i)
+      kernel.params[i].alignment = alignment_of(buffers[i]);
     const absl::Status status = kir::verify(kernel);
     SHEAF_CHECK(status.ok(), std::string(status.message()));
     std::int64_t scratch_bytes = 0;
@@ -446,6 +459,7 @@ class Lowering {
   bool waits_ = true;  // the collective that is being lowered, until it is done
   int lane_ = 0;  // of that collective
   std::vector<int> lanes_;  // of each of the program's groups
+  std::vector<int> slot_alignments_;
   Loc loc_;
   absl::flat_hash_map<std::string, int> kernel_ids_;
 };

@@ -71,6 +71,12 @@ __device__ float sf_double_to_odd(double a) { float r = __double2float_rz(a); re
 __device__ float sf_long_to_odd(sf_i64 a) { float r = __ll2float_rz(a); return (sf_i64)r == a ? r : __uint_as_float(__float_as_uint(r) | 1); }
 __device__ float sf_long_to_odd(sf_u64 a) { float r = __ull2float_rz(a); return (sf_u64)r == a ? r : __uint_as_float(__float_as_uint(r) | 1); })"},
 
+    // ---- a warp: the value of the lane `by` above, where there is one, and of the first lane ----
+    {"sf_lane_above", R"(
+template <class T> __device__ __forceinline__ T sf_lane_above(T a, int by) { if constexpr (sizeof(T) < 4) return (T)__shfl_down_sync(0xffffffffu, (int)a, by); else return __shfl_down_sync(0xffffffffu, a, by); })"},
+    {"sf_first_lane", R"(
+template <class T> __device__ __forceinline__ T sf_first_lane(T a) { if constexpr (sizeof(T) < 4) return (T)__shfl_sync(0xffffffffu, (int)a, 0); else return __shfl_sync(0xffffffffu, a, 0); })"},
+
     // ---- memory: arrays of a block, and up to 16 bytes at once, aligned to their size ----
     {"SF_SHARED", R"(
 #ifndef SF_HOST

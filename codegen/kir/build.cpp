@@ -27,7 +27,13 @@ AxisId PhaseBuilder::begin_for(std::string name, std::int64_t extent, LoopKind k
   SHEAF_CHECK(extent >= 1, name);
   const AxisId id = static_cast<AxisId>(phase_.axes.size());
   phase_.axes.push_back({std::move(name), extent});
-  levels_.push_back({.block = {}, .axis = id, .kind = kind, .width = width, .condition = -1, .known = {}});
+  levels_.push_back({.block = {}, .axis = id, .kind = kind, .width = width, .known = {}});
+  return id;
+}
+
+AxisId PhaseBuilder::begin_limited(std::string name, std::int64_t extent, ValueId limit) {
+  const AxisId id = begin_for(std::move(name), extent, LoopKind::serial);
+  levels_.back().limit = limit;
   return id;
 }
 
@@ -43,7 +49,7 @@ void PhaseBuilder::end() {
   if (inner.axis < 0) {
     levels_.back().block.push_back(If{inner.condition, std::move(inner.block)});
   } else {
-    levels_.back().block.push_back(For{inner.axis, inner.kind, inner.width, std::move(inner.block)});
+    levels_.back().block.push_back(For{inner.axis, inner.kind, inner.width, std::move(inner.block), inner.limit});
   }
 }
 
@@ -83,7 +89,7 @@ int PhaseBuilder::level_of(Index index) const {
 
 int PhaseBuilder::level_of_if() const {
   for (std::size_t i = levels_.size(); i-- > 0;) {
-    if (levels_[i].axis < 0) return static_cast<int>(i);
+    if (levels_[i].axis < 0 || levels_[i].limit >= 0) return static_cast<int>(i);
   }
   return 0;
 }

@@ -26,6 +26,8 @@ class PhaseBuilder {
 
   /// Opens a loop; its body is what follows up to the matching `end`. extent >= 1.
   AxisId begin_for(std::string name, std::int64_t extent, LoopKind kind, int width = 0);
+  /// A serial loop that also ends before step `limit` (i64).
+  AxisId begin_limited(std::string name, std::int64_t extent, ValueId limit);
   void begin_if(ValueId condition);
   void end();
   void barrier();
@@ -55,6 +57,7 @@ class PhaseBuilder {
   std::vector<ValueId> lane_reduce(std::vector<LocalId> locals, std::vector<ir::ScalarFn> combine);
 
   DType dtype(ValueId value) const { return phase_.values[value]; }
+  DType param_dtype(BufferId param) const { return param_dtypes_[param]; }
   bool is_true(ValueId value) const { return value < 0 || constant_bits(value) == std::uint64_t{1}; }
   std::optional<std::uint64_t> constant_bits(ValueId value) const;
   int num_params() const { return static_cast<int>(read_only_.size()); }
@@ -78,11 +81,12 @@ class PhaseBuilder {
     LoopKind kind = LoopKind::serial;
     int width = 0;
     ValueId condition = -1;    // of an If
+    ValueId limit = -1;        // of a loop
     absl::flat_hash_map<Key, ValueId> known;
   };
   int level_of(Index index) const;
   int level_of_axis(AxisId axis) const;
-  int level_of_if() const;     // the innermost If: a load must not move out of it
+  int level_of_if() const;     // the innermost If or loop with a limit: a load must not move out of it
   ValueId define(int level, DType dtype, Expr expr);
   ValueId pure(int level, const Key& key, Expr expr);
   ValueId scalar(ir::ScalarOp op, DType in_dtype, DType result, std::array<ValueId, 3> in);

@@ -51,6 +51,7 @@ class Canonicaliser {
         need(store->value);
         need(store->mask);
       } else if (const auto* loop = std::get_if<For>(&s)) {
+        need(loop->limit);
         rank(loop->body);
       } else if (const auto* branch = std::get_if<If>(&s)) {
         need(branch->condition);
@@ -182,6 +183,7 @@ class Canonicaliser {
         use(store->value);
         use(store->mask);
       } else if (auto* loop = std::get_if<For>(&s)) {
+        use(loop->limit);
         rename(loop->body);
       } else if (auto* reduce = std::get_if<LaneReduce>(&s)) {
         for (ValueId& v : reduce->results) define(v);

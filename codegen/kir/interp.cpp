@@ -55,13 +55,13 @@ struct Instruction {
   ir::ScalarOp op = ir::ScalarOp::arg;
   DType in_dtype = DType::f32, dtype = DType::f32;  // dtype: of the result, or of the element
   bool is_vector = false;        // loop
-  Register out, in[3];           // load: in[0] mask, in[1] other; store: in[0] mask, in[1] value; branch: in[0]
+  Register out, in[3];  // load: in[0] mask, in[1] other; store: in[0] mask, in[1] value; branch, loop: in[0]
   int buffer = -1, address = -1;
-  int axis = -1;                 // loop
-  int end = 0;                   // loop, branch: the instruction after the body
-  std::int64_t lo = 0, hi = 0;   // in_range; loop: hi is the extent; load, store: hi is the buffer's element count
+  int axis = -1;  // loop
+  int end = 0;  // loop, branch: the instruction after the body
+  std::int64_t lo = 0, hi = 0;  // in_range; loop: hi is the extent; load, store: hi is the buffer's element count
   std::uint64_t bits = 0;
-  int reduce = -1;               // into PhaseProgram::reductions
+  int reduce = -1;  // into PhaseProgram::reductions
 };
 
 struct Reduction {
@@ -217,6 +217,7 @@ class Resolver {
     Instruction& i = emit(Kind::loop, DType::i64);
     i.axis = s.axis;
     i.hi = phase_.axes[s.axis].extent;
+    i.in[0] = reg(s.limit);
     i.is_vector = s.kind == LoopKind::vector;
     if (i.is_vector) vector_axis_ = s.axis;
     block(s.body);
@@ -300,7 +301,8 @@ class Machine {
 
   void loop(const Instruction& i, int body) {
     if (!i.is_vector) {
-      for (std::int64_t k = 0; k < i.hi; ++k) {
+      const std::int64_t limit = i.in[0].slot < 0 ? i.hi : static_cast<std::int64_t>(registers_[i.in[0].slot]);
+      for (std::int64_t k = 0; k < std::min(i.hi, limit); ++k) {
         axes_[i.axis] = k;
         run(body, i.end);
       }

@@ -93,6 +93,7 @@ struct For {
   LoopKind kind = LoopKind::serial;
   int width = 0;  // vector: lanes to emit; 0: the emitter's choice
   Block body;
+  ValueId limit = -1;  // GPU, serial: an i64; ends before the step of this number
 };
 /// Combines the kLanes lanes of several locals (the state of one reduction, e.g. value and index) by the fixed tree
 /// lane[l] = combine(lane[l], lane[l + h]) for h = 32, 16, 8, 4, 2, 1, and defines `results` as what lane 0 then holds.
@@ -140,7 +141,7 @@ struct Phase {
   IndexPool indices;
   Block body;
   std::int64_t unit_ps = 1000;  // estimated picoseconds per unit on one CPU core
-  int threads = 1;  // CUDA: threads per block
+  int threads = 1;  // GPU: that share a unit; 1: as many as its loops can use
 };
 
 struct Param {
@@ -148,6 +149,7 @@ struct Param {
   DType dtype = DType::f32;
   std::int64_t count = 0;  // elements
   Access access = Access::read;
+  int alignment = 16;  // of its address, in bytes: a power of two, 16 at most
 };
 
 /// out[b, m, n] = sum over k of lhs[b, m, k] * rhs[b, k, n], each dim a list (row-major, outermost first), accumulated

@@ -120,8 +120,8 @@ class Printer {
   void statement(const Store& s) { line("store p{}[{}] = v{}{}", s.buffer, index(s.index), s.value, where(s.mask)); }
   void statement(const For& s) {
     const Axis& axis = phase_.axes[s.axis];
-    line("for {}{}<{}> {}{} {{", axis.name, s.axis, axis.extent, loop_name(s.kind),
-         s.width ? fmt::format("({})", s.width) : "");
+    line("for {}{}<{}> {}{}{} {{", axis.name, s.axis, axis.extent, loop_name(s.kind),
+         s.width ? fmt::format("({})", s.width) : "", s.limit < 0 ? "" : fmt::format(" below v{}", s.limit));
     nested(s.body);
   }
   void statement(const LaneReduce& s) {
@@ -164,6 +164,7 @@ std::string to_text(const Kernel& kernel) {
   for (std::size_t i = 0; i < kernel.params.size(); ++i) {
     const Param& p = kernel.params[i];
     out += fmt::format("{}p{}: {} {}[{}]", i ? ", " : "", i, access_name(p.access), name(p.dtype), p.count);
+    if (p.alignment < Param{}.alignment) out += fmt::format(" at {}", p.alignment);
   }
   out += ")\n";
   if (kernel.contract) out += text_of(*kernel.contract);

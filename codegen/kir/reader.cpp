@@ -66,11 +66,15 @@ ValueId Reader::read(int node, const Position& position, ValueId mask) {
   if (b_.is_true(mask)) mask = -1;
   const Key key = key_of(node, mask, position);
   if (auto it = known_.find(key); it != known_.end()) return it->second;
-  const ValueId value = buffers_[node] >= 0
-                            ? b_.load(buffers_[node], flatten(b_.indices(), position, group_.dims(node)), mask)
-                            : compute(node, position, mask);
+  const ValueId value = buffers_[node] >= 0 ? load(node, position, mask) : compute(node, position, mask);
   known_[key] = value;
   return value;
+}
+
+ValueId Reader::load(int node, const Position& position, ValueId mask) {
+  const Index index = flatten(b_.indices(), position, group_.dims(node));
+  if (const ValueId known = loads_ ? loads_(buffers_[node], index, mask) : -1; known >= 0) return known;
+  return b_.load(buffers_[node], index, mask);
 }
 
 ValueId Reader::compute(int node, const Position& i, ValueId mask) {

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -31,6 +33,9 @@ class Reader {
   ValueId read(int node, const Position& position, ValueId mask = -1);
   /// From now on `node` is `value` at `position`, and may be read nowhere else unless it is inlinable or in a buffer.
   void bind(int node, const Position& position, ValueId value);
+  /// Who is asked before a buffer is loaded: gives the value, or -1 where it has none.
+  using Loads = std::function<ValueId(BufferId, Index, ValueId mask)>;
+  void ask_first(Loads loads) { loads_ = std::move(loads); }
   /// Where the element of `update_slice`'s update at `position` lies in its operand.
   Position window_position(int update_slice, const Position& position);
   /// False once something was read that is neither inlinable, nor in a buffer, nor bound at that position.
@@ -41,6 +46,7 @@ class Reader {
 
  private:
   using Key = std::vector<int>;
+  ValueId load(int node, const Position& position, ValueId mask);
   ValueId compute(int node, const Position& i, ValueId mask);
   ValueId lower(int node, const ir::lowering::Map& m, const Position& i, ValueId mask);
   ValueId lower(int node, const ir::lowering::View& v, const Position& i, ValueId mask);
@@ -70,6 +76,7 @@ class Reader {
   const NodeBuffers& buffers_;
   absl::flat_hash_map<Key, ValueId> known_;  // node, mask, position...
   absl::flat_hash_map<Key, ValueId> bound_;  // node, position...
+  Loads loads_;
   bool ok_ = true;
 };
 

@@ -31,9 +31,6 @@ Reduction one_part(ScalarOp op, DType t, std::uint64_t identity) {
   return {{t}, {identity}, {ir::scalar_primitive(op, t)}};
 }
 
-/// Position `flat` + `by` of `base`, as a loop writes it.
-Index shifted(PhaseBuilder& b, Index base, Index by) { return b.indices().add(base, by); }
-
 void store_state(PhaseBuilder& b, const std::vector<BufferId>& buffers, Index at, const State& state) {
   for (std::size_t p = 0; p < state.size(); ++p) b.store(buffers[p], at, state[p]);
 }
@@ -132,31 +129,91 @@ std::vector<Index> ReducedDims::position(const std::vector<Index>& kept_at,
   return at;
 }
 
-State reduce_leaf(PhaseBuilder& b, const Reduction& reduction, Index base, std::int64_t count,
-                  const ElementFn& element) {
-  std::vector<LocalId> lanes;
-  for (DType part : reduction.parts) lanes.push_back(b.local(part, kLanes));
-  const auto assign = [&](const State& state) {
-    for (std::size_t p = 0; p < lanes.size(); ++p) b.assign(lanes[p], state[p]);
-  };
-  const auto add = [&](Index first, std::int64_t extent) {
-    const Index l = b.axis(b.begin_for("l", extent, LoopKind::vector, kLanes));
-    const State right = element(shifted(b, first, l));
-    State left;
-    for (LocalId lane : lanes) left.push_back(b.get(lane));
-    assign(reduction.combine(b, left, right));
-    b.end();
-  };
-  b.begin_for("l", kLanes, LoopKind::vector, kLanes);
-  assign(reduction.identity(b));
-  b.end();
-  if (const std::int64_t rows = count / kLanes; rows > 0) {
-    const Index row = b.axis(b.begin_for("r", rows, LoopKind::serial));
-    add(shifted(b, base, b.indices().scale(row, kLanes)), kLanes);
+namespace {
+
+/// The 64 lanes of one leaf.
+class Leaf {
+ public:
+  Leaf(PhaseBuilder& b, const Reduction& reduction) : b_(b), reduction_(reduction) {
+    for (DType part : reduction.parts) lanes_.push_back(b.local(part, kLanes));
+    b.begin_for("l", kLanes, LoopKind::vector, kLanes);
+    assign(reduction.identity(b));
     b.end();
   }
-  if (const std::int64_t rest = count % kLanes; rest > 0) add(b.indices().add(base, count - rest), rest);
-  return b.lane_reduce(lanes, reduction.combine_fns);
+
+  /// Elements [base, base + count), of which the first is lane 0's.
+  void add(Index base, std::int64_t count, const ElementFn& element) {
+    IndexPool& pool = b_.indices();
+    if (const std::int64_t rows = count / kLanes; rows > 0) {
+      const Index row = b_.axis(b_.begin_for("r", rows, LoopKind::serial));
+      add_row(pool.add(base, pool.scale(row, kLanes)), kLanes, element);
+      b_.end();
+    }
+    if (const std::int64_t rest = count % kLanes; rest > 0) add_row(pool.add(base, count - rest), rest, element);
+  }
+
+  State total() { return b_.lane_reduce(lanes_, reduction_.combine_fns); }
+
+ private:
+  void add_row(Index first, std::int64_t extent, const ElementFn& element) {
+    const Index l = b_.axis(b_.begin_for("l", extent, LoopKind::vector, kLanes));
+    const State right = element(b_.indices().add(first, l));
+    State left;
+    for (LocalId lane : lanes_) left.push_back(b_.get(lane));
+    assign(reduction_.combine(b_, left, right));
+    b_.end();
+  }
+  void assign(const State& state) {
+    for (std::size_t p = 0; p < lanes_.size(); ++p) b_.assign(lanes_[p], state[p]);
+  }
+
+  PhaseBuilder& b_;
+  const Reduction& reduction_;
+  std::vector<LocalId> lanes_;
+};
+
+/// The stage's buffers for a state of these parts.
+std::vector<BufferId> buffers_of(PhaseBuilder& b, Stage& stage, const std::vector<DType>& parts) {
+  std::vector<BufferId> found;
+  for (DType part : parts) {
+    auto it = std::find_if(stage.buffers.begin(), stage.buffers.end(), [&](const auto& buffer) {
+      return buffer.first == part && std::find(found.begin(), found.end(), buffer.second) == found.end();
+    });
+    if (it == stage.buffers.end()) it = stage.buffers.insert(it, {part, b.scratch(part, stage.elements)});
+    found.push_back(it->second);
+  }
+  return found;
+}
+
+void add_staged(PhaseBuilder& b, const Reduction& reduction, Leaf& leaf, Index base, std::int64_t count,
+                const ElementFn& element, Stage& stage) {
+  IndexPool& pool = b.indices();
+  const std::vector<BufferId> buffers = buffers_of(b, stage, reduction.parts);
+  const auto add = [&](Index first, std::int64_t extent) {
+    const Index e = b.axis(b.begin_for("e", extent, LoopKind::vector));
+    store_state(b, buffers, e, element(pool.add(first, e)));
+    b.end();
+    leaf.add(pool.constant(0), extent, [&](Index at) { return load_state(b, buffers, at); });
+  };
+  if (const std::int64_t times = count / stage.elements; times > 0) {
+    const Index s = b.axis(b.begin_for("s", times, LoopKind::serial));
+    add(pool.add(base, pool.scale(s, stage.elements)), stage.elements);
+    b.end();
+  }
+  if (const std::int64_t rest = count % stage.elements; rest > 0) add(pool.add(base, count - rest), rest);
+}
+
+}  // namespace
+
+State reduce_leaf(PhaseBuilder& b, const Reduction& reduction, Index base, std::int64_t count, const ElementFn& element,
+                  Stage* stage) {
+  Leaf leaf(b, reduction);
+  if (stage) {
+    add_staged(b, reduction, leaf, base, count, element, *stage);
+  } else {
+    leaf.add(base, count, element);
+  }
+  return leaf.total();
 }
 
 State combine_leaves(PhaseBuilder& b, const Reduction& reduction, const std::vector<BufferId>& buffers, Index base,
@@ -175,18 +232,20 @@ State combine_leaves(PhaseBuilder& b, const Reduction& reduction, const std::vec
   return load_state(b, buffers, base);
 }
 
-State reduce_row(PhaseBuilder& b, const Reduction& reduction, std::int64_t count, const ElementFn& element) {
+State reduce_row(PhaseBuilder& b, const Reduction& reduction, std::int64_t count, const ElementFn& element,
+                 Stage* stage) {
   IndexPool& pool = b.indices();
   const std::int64_t leaves = count_leaves(count), whole = count / kLeaf;
-  if (leaves == 1) return reduce_leaf(b, reduction, pool.constant(0), count, element);
+  if (leaves == 1) return reduce_leaf(b, reduction, pool.constant(0), count, element, stage);
   std::vector<BufferId> totals;
   for (DType part : reduction.parts) totals.push_back(b.scratch(part, leaves));
   const Index leaf = b.axis(b.begin_for("leaf", whole, LoopKind::serial));
-  store_state(b, totals, leaf, reduce_leaf(b, reduction, pool.scale(leaf, kLeaf), kLeaf, element));
+  store_state(b, totals, leaf, reduce_leaf(b, reduction, pool.scale(leaf, kLeaf), kLeaf, element, stage));
   b.end();
   if (whole < leaves) {
     const Index base = pool.constant(whole * kLeaf);
-    store_state(b, totals, pool.constant(whole), reduce_leaf(b, reduction, base, count - whole * kLeaf, element));
+    store_state(b, totals, pool.constant(whole),
+                reduce_leaf(b, reduction, base, count - whole * kLeaf, element, stage));
   }
   return combine_leaves(b, reduction, totals, pool.constant(0), leaves);
 }

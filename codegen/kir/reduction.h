@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "codegen/kir/build.h"
@@ -46,14 +47,26 @@ struct ReducedDims {
 /// The state that one element contributes: element `flat` (row-major over the reduced dims) at kept position `kept`.
 using ElementFn = std::function<State(Index flat)>;
 
-/// Reduces elements [base, base + count), count <= kLeaf, in the 64-lane order.
-State reduce_leaf(PhaseBuilder& b, const Reduction& reduction, Index base, std::int64_t count,
-                  const ElementFn& element);
+/// A GPU reduces a row of at most this many elements by a warp; for a longer one, all threads of a block make elements
+/// that two of its warps then add up.
+inline constexpr std::int64_t kWarpRow = 1024;
+/// Scratch through which all threads of a block hand elements to the lanes that add them up, so many at a time; the
+/// reductions of a phase take turns.
+struct Stage {
+  std::int64_t elements = 2048;
+  std::vector<std::pair<DType, BufferId>> buffers = {};
+};
+
+/// Reduces elements [base, base + count), count <= kLeaf, in the 64-lane order. Without a stage who adds up an element
+/// also makes it.
+State reduce_leaf(PhaseBuilder& b, const Reduction& reduction, Index base, std::int64_t count, const ElementFn& element,
+                  Stage* stage = nullptr);
 /// Combines the `count` states at buffers[part][base + i] pairwise, in place, until one is left; returns it.
 State combine_leaves(PhaseBuilder& b, const Reduction& reduction, const std::vector<BufferId>& buffers, Index base,
                      std::int64_t count);
 /// Reduces any number of elements inside one unit, leaf by leaf.
-State reduce_row(PhaseBuilder& b, const Reduction& reduction, std::int64_t count, const ElementFn& element);
+State reduce_row(PhaseBuilder& b, const Reduction& reduction, std::int64_t count, const ElementFn& element,
+                 Stage* stage = nullptr);
 
 constexpr std::int64_t count_leaves(std::int64_t count) { return count == 0 ? 1 : (count + kLeaf - 1) / kLeaf; }
 

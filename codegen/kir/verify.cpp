@@ -139,6 +139,8 @@ class Verifier {
   void statement(const For& s) {
     require(s.axis > 0 && s.axis < static_cast<int>(open_.size()) && !open_[s.axis], "loop over an unknown axis");
     require(vector_extent_ == 0, "a vector loop holds another loop");
+    require(s.limit < 0 || s.kind == LoopKind::serial, "a limit of another than a serial loop");
+    if (s.limit >= 0) use(s.limit, DType::i64);
     if (!error.empty()) return;
     open_[s.axis] = 1;
     if (s.kind == LoopKind::vector) vector_extent_ = phase_.axes[s.axis].extent;

@@ -101,6 +101,7 @@ void PhaseEmitter::emit(const kir::Assign& assign) {
 
 void PhaseEmitter::emit(const kir::For& loop_stmt) {
   const std::int64_t extent = phase_.axes[loop_stmt.axis].extent;
+  SHEAF_CHECK(loop_stmt.limit < 0, "a loop with a limit on the CPU");
   auto body = [&](Value i) {
     axes_[loop_stmt.axis] = i;
     emit(loop_stmt.body);

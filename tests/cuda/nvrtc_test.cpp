@@ -92,18 +92,29 @@ TEST_CASE("generated texts compile for every architecture") {
 
 TEST_CASE("a map's text reads like the loop it is") {
   GroupMaker m;
-  const int x = m.input(DType::f32, {1000}), y = m.input(DType::f32, {1000});
-  m.group.results = {m.map(ScalarOp::add, {x, y}, {1000})};
-  const codegen::CudaText text = codegen::emit_cuda(build_kernel(m.group, plan_for(m.group)), "sheaf_add");
+  const int x = m.input(DType::f32, {1024}), y = m.input(DType::f32, {1024});
+  m.group.results = {m.map(ScalarOp::add, {x, y}, {1024})};
+  const codegen::CudaText text = codegen::emit_cuda(build_kernel(m.group, plan_for(m.group), kCudaGrain), "sheaf_add");
   CHECK(text.functions ==
         "extern \"C\" __global__ void __launch_bounds__(256) sheaf_add_0(const float* __restrict__ p0, const float* "
         "__restrict__ p1, float* p2) {\n"
         "  const sf_i32 a0 = blockIdx.x;\n"
-        "  for (sf_i32 a1 = threadIdx.x; a1 < 1000; a1 += 256) {\n"
-        "    const float v0 = p0[a1];\n"
-        "    const float v1 = p1[a1];\n"
-        "    const float v2 = (v0 + v1);\n"
-        "    p2[a1] = v2;\n"
+        "  const sf_i32 t = threadIdx.x;\n"
+        "  {\n"
+        "    const sf_i32 q1 = t;\n"
+        "    const sf_i32 b1 = q1 * 4;\n"
+        "    const sf_vec<float, 4> x0 = sf_load<4>(p0 + b1);\n"
+        "    const sf_vec<float, 4> x1 = sf_load<4>(p1 + b1);\n"
+        "    sf_vec<float, 4> y1_0;\n"
+        "    #pragma unroll\n"
+        "    for (int j = 0; j < 4; ++j) {\n"
+        "      const sf_i32 a1 = b1 + j;\n"
+        "      const float v0 = x0.v[j];\n"
+        "      const float v1 = x1.v[j];\n"
+        "      const float v2 = (v0 + v1);\n"
+        "      y1_0.v[j] = v2;\n"
+        "    }\n"
+        "    sf_store(p2 + b1, y1_0);\n"
         "  }\n"
         "}\n");
 }
@@ -117,5 +128,5 @@ TEST_CASE("scratch that a block cannot share lies in a buffer of its own, a part
   const codegen::CudaText text = codegen::emit_cuda(big, "k");
   CHECK(text.scratch_bytes == 3 * 80'000);
   CHECK(text.launches[0].shared_bytes == 0);
-  CHECK(text.functions.find("float* p0 = (float*)(scratch + blockIdx.x * 80000ll + 0ll);") != std::string::npos);
+  CHECK(text.functions.find("float* const p0 = (float*)(scratch + a0 * 80000ll + 0ll);") != std::string::npos);
 }

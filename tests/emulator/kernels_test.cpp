@@ -3,18 +3,12 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <functional>
 #include <random>
 
-#include "codegen/cuda/emit.h"
-#include "codegen/kir/interp.h"
 #include "codegen/kir/templates/template.h"
-#include "codegen/kir/verify.h"
-#include "ir/literal.h"
-#include "tests/emulator/on_engine.h"
+#include "tests/emulator/kernel_runs.h"
 #include "tests/kir/all_ops.h"
 #include "tests/kir/group_maker.h"
-#include "tests/llvm/compiled.h"
 
 using namespace sheaf;
 using namespace sheaf::emulator;
@@ -22,15 +16,6 @@ using ir::ScalarOp;
 namespace low = ir::lowering;
 
 namespace {
-
-using Bytes = std::vector<std::byte>;
-
-struct Case {
-  std::string name;
-  kir::Kernel kernel;
-  /// Replaces an input's random elements.
-  std::function<void(int input, ir::Literal&)> prepare;
-};
 
 kir::Group chain(DType t) {
   kir::GroupMaker m;
@@ -108,13 +93,14 @@ kir::Kernel contract(DType operands, DType accumulate) {
           .contract = c};
 }
 
-std::vector<Case> cases() {
-  std::vector<Case> all;
-  const auto add = [&](std::string name, const kir::Group& g, std::optional<ir::Schedule> schedule = {}) -> Case& {
+std::vector<KernelCase> cases() {
+  std::vector<KernelCase> all;
+  const auto add = [&](std::string name, const kir::Group& g,
+                       std::optional<ir::Schedule> schedule = {}) -> KernelCase& {
     ir::ops::Kernel plan = kir::plan_for(g);
     if (schedule) plan.schedule = *schedule;
     if (schedule == ir::Schedule::tile_transpose) plan.tile = {0, 1};
-    return all.emplace_back(Case{std::move(name), build_kernel(g, plan, kir::kCudaGrain), {}});
+    return all.emplace_back(KernelCase{std::move(name), build_kernel(g, plan, kir::kCudaGrain), {}});
   };
   for (DType t : {DType::f32, DType::f16, DType::bf16, DType::f64}) add("chain", chain(t));
   add("softmax", kir::softmax({6, 200}, DType::f32));
@@ -142,87 +128,13 @@ std::vector<Case> cases() {
   return all;
 }
 
-/// The functions of all cases, those of case i named k<i>_<phase>, and their launches.
-struct Batch {
-  std::vector<Case> cases;
-  std::vector<codegen::CudaText> texts;
-  std::string functions;
-
-  explicit Batch(std::vector<Case> all) : cases(std::move(all)) {
-    for (std::size_t i = 0; i < cases.size(); ++i) {
-      REQUIRE(verify(cases[i].kernel).ToString() == "OK");
-      texts.push_back(codegen::emit_cuda(cases[i].kernel, "k" + std::to_string(i)));
-      functions += texts[i].functions;
-    }
-  }
-};
-
-bool is_output(const kir::Param& p) {
-  return p.access == kir::Param::Access::write || p.access == kir::Param::Access::read_write;
-}
-
-std::vector<Bytes> inputs_of(const Case& c) {
-  std::vector<Bytes> buffers;
-  std::mt19937 random(11);
-  for (const kir::Param& p : c.kernel.params) {
-    ir::Literal l(ir::Type(p.dtype, {p.count}));
-    for (std::int64_t i = 0; i < l.size(); ++i) l.set(i, std::uniform_real_distribution<double>(-4, 4)(random));
-    if (c.prepare && p.access == kir::Param::Access::read) c.prepare(static_cast<int>(buffers.size()), l);
-    buffers.emplace_back(l.data(), l.data() + l.bytes());
-  }
-  return buffers;
-}
-
-/// Runs all phases; what is only written, or temporary, begins as memory that nothing has written.
-std::vector<Bytes> run_on_engine(const Text& text, const Case& c, const codegen::CudaText& emitted,
-                                 const std::vector<Bytes>& inputs, const Policy& policy, bool outputs_are_written) {
-  Buffers b;
-  std::vector<std::byte*> at;
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    const kir::Param& p = c.kernel.params[i];
-    const bool is_read = p.access == kir::Param::Access::read || p.access == kir::Param::Access::read_write;
-    const std::string name = "p" + std::to_string(i);
-    at.push_back(is_read || outputs_are_written ? b.add(name, inputs[i])
-                                                : b.add_unwritten<std::byte>(name, std::ssize(inputs[i])));
-  }
-  if (emitted.scratch_bytes > 0) b.add_unwritten<std::byte>("scratch", emitted.scratch_bytes);
-  for (const codegen::CudaLaunch& l : emitted.launches) {
-    const auto ran = run(text.kernel(l.entry),
-                         {.grid = {static_cast<unsigned>(l.blocks)},
-                          .block = {static_cast<unsigned>(l.threads)},
-                          .dynamic_shared_bytes = l.dynamic_shared_bytes},
-                         b.params().data(), b.allocations, policy);
-    REQUIRE_MESSAGE(ran.ok(), ran.status().ToString());
-    CHECK(ran->threads == l.blocks * l.threads);
-    CHECK(text.kernel(l.entry).static_shared_bytes == l.shared_bytes);
-  }
-  std::vector<Bytes> results;
-  for (std::size_t i = 0; i < inputs.size(); ++i) results.emplace_back(at[i], at[i] + inputs[i].size());
-  return results;
-}
-
-std::vector<Bytes> interpreted(const kir::Kernel& kernel, std::vector<Bytes> buffers) {
-  std::vector<void*> pointers;
-  for (Bytes& b : buffers) pointers.push_back(b.data());
-  kir::Interpreter(kernel).run(pointers.data());
-  return buffers;
-}
-
-void check_equal(const Case& c, const std::vector<Bytes>& got, const std::vector<Bytes>& want) {
-  for (std::size_t i = 0; i < got.size(); ++i) {
-    CAPTURE(i);
-    const kir::Param& p = c.kernel.params[i];
-    if (is_output(p)) CHECK(codegen::same_elements(p.dtype, got[i].data(), want[i].data(), p.count));
-  }
-}
-
 }  // namespace
 
 TEST_CASE("the templates' kernels compute the interpreter's bits in every order") {
-  const Batch batch(cases());
+  const KernelBatch batch(cases());
   const Text text(batch.functions);
   for (std::size_t i = 0; i < batch.cases.size(); ++i) {
-    const Case& c = batch.cases[i];
+    const KernelCase& c = batch.cases[i];
     CAPTURE(c.name);
     const std::vector<Bytes> inputs = inputs_of(c), want = interpreted(c.kernel, inputs);
     for (Order order : {Order::forward, Order::reverse, Order::random}) {
@@ -232,13 +144,13 @@ TEST_CASE("the templates' kernels compute the interpreter's bits in every order"
 }
 
 TEST_CASE("every op of every dtype has the interpreter's bits") {
-  const Batch batch({{"all ops", kir::all_ops(), {}}});
+  const KernelBatch batch({{"all ops", kir::all_ops(), {}}});
   const Text text(batch.functions);
   const double special[] = {0.0,       -0.0, 1.0,          -1.5, 1e30,  -1e-40, INFINITY,
                             -INFINITY, NAN,  2147483647.0, -129, 65520, 6e-8,   3};
   std::mt19937_64 random(5);
   for (int round = 0; round < 40; ++round) {
-    const Case& c = batch.cases[0];
+    const KernelCase& c = batch.cases[0];
     std::vector<Bytes> inputs = inputs_of(c);
     for (std::size_t p = 0; p < std::size(kir::kAllTypes); ++p) {
       const DType t = kir::kAllTypes[p];

@@ -3,19 +3,11 @@
 #include <algorithm>
 
 #include "codegen/kir/estimate.h"
-#include "codegen/kir/templates/template.h"
+#include "codegen/kir/templates/map_nest.h"
 #include "ir/check.h"
 
 namespace sheaf::kir {
 namespace {
-
-/// One loop of the nest: a run of adjacent logical dims, read as one index.
-struct Loop {
-  Shape dims;
-  std::int64_t extent = 1;
-  std::int64_t block = 1;   // iterations inside a unit; the rest are units
-  std::int64_t blocks() const { return (extent + block - 1) / block; }
-};
 
 void collect(const Block& block, std::vector<Index>& indices) {
   for (const Stmt& s : block) {
@@ -40,26 +32,9 @@ int count_divisions(const IndexPool& pool, Index index) {
   return count;
 }
 
-/// Reads everything before storing anything: a result may share memory with an operand.
 void emit_body(PhaseBuilder& b, const KernelBuilder& k, const std::vector<Target>& targets, const Position& position) {
   Reader reader(b, k.group(), k.buffers);
-  std::vector<ValueId> values;
-  for (const Target& t : targets) values.push_back(reader.read(t.node, position));
-  SHEAF_CHECK(reader.ok(), "map over a value that is in no buffer yet");
-  for (std::size_t i = 0; i < targets.size(); ++i) {
-    const Target& t = targets[i];
-    const Position at = t.window_of < 0 ? position : reader.window_position(t.window_of, position);
-    const Shape& dims = k.group().dims(t.window_of < 0 ? t.node : t.window_of);
-    b.store(t.buffer, flatten(b.indices(), at, dims), values[i]);
-  }
-}
-
-Position positions(IndexPool& pool, const std::vector<Loop>& loops, const std::vector<Index>& at) {
-  Position position;
-  for (std::size_t i = 0; i < loops.size(); ++i) {
-    for (Index p : unflatten(pool, at[i], loops[i].dims)) position.push_back(p);
-  }
-  return position;
+  store_targets(reader, targets, position, read_targets(reader, targets, position));
 }
 
 /// The nest with every loop whole, in one unit: what its index maps look like, and what it costs.
@@ -75,9 +50,14 @@ Phase sketch(const KernelBuilder& k, const std::vector<Target>& targets, const s
   return KernelBuilder::sketch(b);
 }
 
-/// Whether the axes of loops i and i + 1 may run as one: no index map gets a division it did not have.
-bool try_merge(IndexPool& pool, std::vector<Index>& indices, AxisId outer, AxisId inner, std::int64_t outer_extent,
-               std::int64_t inner_extent, AxisId merged) {
+/// A GPU divides faster than it runs short loops, but what is the same all along a longer one is worth computing once.
+constexpr std::int64_t kShortestRow = 1024;
+/// And in such a row every vector has its place.
+constexpr std::int64_t kRowMultiple = 16;
+
+/// Whether the axes of loops i and i + 1 may run as one: no index map gets a division it did not have, or it may.
+bool try_merge(bool may_divide, IndexPool& pool, std::vector<Index>& indices, AxisId outer, AxisId inner,
+               std::int64_t outer_extent, std::int64_t inner_extent, AxisId merged) {
   const Index both = pool.axis(merged, outer_extent * inner_extent);
   std::vector<Index> replaced;
   for (Index index : indices) {
@@ -87,20 +67,46 @@ bool try_merge(IndexPool& pool, std::vector<Index>& indices, AxisId outer, AxisI
       if (a.id == inner) return pool.mod(both, inner_extent);
       return std::nullopt;
     }));
-    if (count_divisions(pool, replaced.back()) > count_divisions(pool, index)) return false;
+    if (!may_divide && count_divisions(pool, replaced.back()) > count_divisions(pool, index)) return false;
   }
   indices = std::move(replaced);
   return true;
 }
 
-/// The loop that runs over logical dim `dim`.
+}  // namespace
+
+std::vector<ValueId> read_targets(Reader& reader, const std::vector<Target>& targets, const Position& position,
+                                  ValueId mask) {
+  std::vector<ValueId> values;
+  for (const Target& t : targets) values.push_back(reader.read(t.node, position, mask));
+  SHEAF_CHECK(reader.ok(), "map over a value that is in no buffer yet");
+  return values;
+}
+
+void store_targets(Reader& reader, const std::vector<Target>& targets, const Position& position,
+                   const std::vector<ValueId>& values, ValueId mask) {
+  for (std::size_t i = 0; i < targets.size(); ++i) {
+    const Target& t = targets[i];
+    const Position at = t.window_of < 0 ? position : reader.window_position(t.window_of, position);
+    const Shape& dims = reader.group().dims(t.window_of < 0 ? t.node : t.window_of);
+    reader.builder().store(t.buffer, flatten(reader.builder().indices(), at, dims), values[i], mask);
+  }
+}
+
+Position positions(IndexPool& pool, const std::vector<Loop>& loops, const std::vector<Index>& at) {
+  Position position;
+  for (std::size_t i = 0; i < loops.size(); ++i) {
+    for (Index p : unflatten(pool, at[i], loops[i].dims)) position.push_back(p);
+  }
+  return position;
+}
+
 std::size_t loop_of(const std::vector<Loop>& loops, std::int64_t dim) {
   std::size_t i = 0;
   for (std::int64_t end = std::ssize(loops[0].dims); end <= dim; end += std::ssize(loops[i].dims)) ++i;
   return i;
 }
 
-/// As few loops as possible, the dims of `tile` in different ones.
 std::vector<Loop> collapse(const KernelBuilder& k, const std::vector<Target>& targets,
                            const std::vector<std::int64_t>& tile) {
   std::vector<Loop> loops;
@@ -114,7 +120,9 @@ std::vector<Loop> collapse(const KernelBuilder& k, const std::vector<Target>& ta
   AxisId next_axis = static_cast<AxisId>(phase.axes.size());
   for (std::size_t i = loops.size() - 1; i-- > 0;) {
     if (!tile.empty() && static_cast<std::int64_t>(i) == tile[0] && loop_of(loops, tile[1]) == i + 1) continue;
-    if (!try_merge(phase.indices, indices, axes[i], axes[i + 1], loops[i].extent, loops[i + 1].extent, next_axis)) {
+    const std::int64_t inner = loops[i + 1].extent;
+    const bool may_divide = k.grain().is_gpu() && tile.empty() && (inner < kShortestRow || inner % kRowMultiple != 0);
+    if (!try_merge(may_divide, phase.indices, indices, axes[i], axes[i + 1], loops[i].extent, inner, next_axis)) {
       continue;
     }
     loops[i].dims.insert(loops[i].dims.end(), loops[i + 1].dims.begin(), loops[i + 1].dims.end());
@@ -125,6 +133,8 @@ std::vector<Loop> collapse(const KernelBuilder& k, const std::vector<Target>& ta
   }
   return loops;
 }
+
+namespace {
 
 /// A vector loop this short wastes its lanes: better to gather along two dims at once.
 constexpr std::int64_t kShortestVector = 4;
@@ -148,7 +158,23 @@ void choose_tiles(std::vector<Loop>& loops, const std::vector<std::int64_t>& til
   }
 }
 
-void choose_blocks(const Grain& grain, std::vector<Loop>& loops, double element_ps, double total_ps) {
+/// Bytes of the widest result that one thread of a GPU stores in a unit, in vectors of 16.
+constexpr std::int64_t kThreadBytes = 32;
+
+/// A unit is a part of the innermost loop that keeps every thread of a block busy with whole vectors.
+void choose_gpu_blocks(const KernelBuilder& k, const std::vector<Target>& targets, std::vector<Loop>& loops) {
+  for (Loop& l : loops) l.block = 1;
+  if (loops.empty()) return;
+  std::int64_t widest = 1;
+  for (const Target& t : targets) widest = std::max<std::int64_t>(widest, size_bytes(k.group().dtype(t.node)));
+  Loop& l = loops.back();
+  const std::int64_t whole = k.grain().threads * kThreadBytes / widest;
+  const std::int64_t blocks = std::max<std::int64_t>((l.extent + whole / 2) / whole, 1);
+  const std::int64_t even = (l.extent + blocks - 1) / blocks, round = whole / 2;
+  l.block = std::min(l.extent, (even + round - 1) / round * round);
+}
+
+void choose_cpu_blocks(const Grain& grain, std::vector<Loop>& loops, double element_ps, double total_ps) {
   const bool is_serial = total_ps <= static_cast<double>(grain.serial_ps);
   std::int64_t wanted =
       is_serial ? INT64_MAX : static_cast<std::int64_t>(static_cast<double>(grain.unit_ps) / std::max(element_ps, 1.0));
@@ -163,6 +189,13 @@ void choose_blocks(const Grain& grain, std::vector<Loop>& loops, double element_
     }
     wanted = l.block < l.extent ? 1 : wanted / l.extent;
   }
+}
+
+void choose_blocks(const KernelBuilder& k, const std::vector<Target>& targets, std::vector<Loop>& loops,
+                   std::int64_t count) {
+  if (k.grain().is_gpu()) return choose_gpu_blocks(k, targets, loops);
+  const auto total_ps = static_cast<double>(estimate_unit_ps(sketch(k, targets, loops)));
+  choose_cpu_blocks(k.grain(), loops, total_ps / static_cast<double>(count), total_ps);
 }
 
 class Nest {
@@ -217,13 +250,13 @@ class Nest {
 void map_template(KernelBuilder& k, const std::vector<Target>& targets, const std::vector<std::int64_t>& tile) {
   const std::int64_t count = k.group().nodes[targets[0].node].type.num_elements();
   if (count == 0) return;
+  if (k.grain().is_gpu() && !tile.empty()) return tile_template(k, targets, tile);
   std::vector<Loop> loops = collapse(k, targets, tile);
-  if (tile.empty()) {
-    widen_innermost(loops);
-    const auto total_ps = static_cast<double>(estimate_unit_ps(sketch(k, targets, loops)));
-    choose_blocks(k.grain(), loops, total_ps / static_cast<double>(count), total_ps);
-  } else {
+  if (!tile.empty()) {
     choose_tiles(loops, tile);
+  } else {
+    widen_innermost(loops);
+    choose_blocks(k, targets, loops, count);
   }
   std::int64_t units = 1;
   for (const Loop& l : loops) units *= l.blocks();

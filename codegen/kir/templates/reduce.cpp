@@ -1,6 +1,7 @@
 // Reduce: along the innermost dim, lanes run over reduced elements ("row"); otherwise they run over kept elements, with
 // the 64 lanes of the numeric contract as rows of scratch ("column"). Either way the order of combination is the same.
 #include <algorithm>
+#include <bit>
 
 #include "codegen/kir/estimate.h"
 #include "codegen/kir/reduction.h"
@@ -12,6 +13,8 @@ namespace {
 
 /// Columns that one unit accumulates: 64 lanes of 64 f32 columns are 16 KB of scratch.
 constexpr std::int64_t kColumns = 64;
+/// Blocks that keep a GPU busy.
+constexpr std::int64_t kManyUnits = 256;
 
 class ReduceTemplate {
  public:
@@ -27,7 +30,8 @@ class ReduceTemplate {
     }
     outer_ = dims_.kept_count / std::max<std::int64_t>(columns_, 1);
     leaves_ = count_leaves(dims_.reduced_count);
-    splits_leaves_ = leaves_ > 1 && outer_ * ((columns_ + kColumns - 1) / kColumns) < k.grain().many_rows;
+    const std::int64_t units = outer_ * ((columns_ + kColumns - 1) / kColumns);
+    splits_leaves_ = leaves_ > 1 && (units < k.grain().many_rows || (k.grain().is_gpu() && columns_ > 1));
   }
 
   void emit() {
@@ -35,7 +39,9 @@ class ReduceTemplate {
     if (splits_leaves_) {
       for (DType part : reduction_.parts) totals_.push_back(k_.temporary(part, dims_.kept_count * leaves_));
     }
-    if (columns_ > 1) {
+    if (columns_ > 1 && k_.grain().is_gpu()) {
+      emit_shared_columns();
+    } else if (columns_ > 1) {
       emit_columns();
     } else if (splits_leaves_) {
       emit_leaves();
@@ -47,20 +53,20 @@ class ReduceTemplate {
 
  private:
   /// What element `flat` of the reduced dims contributes to kept element `kept` (row-major).
-  State element(PhaseBuilder& b, Index kept, Index flat) const {
+  State element(PhaseBuilder& b, Index kept, Index flat, ValueId mask = -1) const {
     IndexPool& pool = b.indices();
     Reader reader(b, k_.group(), k_.buffers);
     const Position at = dims_.position(unflatten(pool, kept, dims_.kept), unflatten(pool, flat, dims_.reduced));
-    const ValueId value = reader.read(from_, at);
+    const ValueId value = reader.read(from_, at, mask);
     SHEAF_CHECK(reader.ok(), "reduce over a value that is in no buffer yet");
     State state{b.convert(value, reduction_.parts[0])};
     if (reduction_.parts.size() > 1) state.push_back(b.index_value(flat, reduction_.parts[1]));
     return state;
   }
 
-  void store_result(PhaseBuilder& b, Index kept, const State& state) const {
+  void store_result(PhaseBuilder& b, Index kept, const State& state, ValueId mask = -1) const {
     // An index reduction's result is its index.
-    b.store(target_.buffer, kept, b.convert(state.back(), k_.group().dtype(target_.node)));
+    b.store(target_.buffer, kept, b.convert(state.back(), k_.group().dtype(target_.node)), mask);
   }
 
   double row_ps() const {
@@ -72,26 +78,37 @@ class ReduceTemplate {
     return static_cast<double>(estimate_unit_ps(phase)) / static_cast<double>(dims_.kept_count);
   }
 
+  bool is_staged() const { return k_.grain().is_gpu() && dims_.reduced_count > kWarpRow; }
+  int row_threads() const {
+    if (!k_.grain().is_gpu()) return 1;
+    return is_staged() ? k_.grain().threads : 32;
+  }
+
   void emit_rows() {
     const Blocking blocking = choose_blocking(k_.grain(), dims_.kept_count, row_ps());
     PhaseBuilder b = k_.begin_phase(blocking.units());
+    Stage stage;
     for_each_item(b, blocking, b.unit(), "o", [&](Index kept) {
       store_result(b, kept,
-                   reduce_row(b, reduction_, dims_.reduced_count, [&](Index r) { return element(b, kept, r); }));
+                   reduce_row(
+                       b, reduction_, dims_.reduced_count, [&](Index r) { return element(b, kept, r); },
+                       is_staged() ? &stage : nullptr));
     });
-    k_.end_phase(b);
+    k_.end_phase(b, row_threads());
   }
 
   /// One unit per leaf of each row.
   void emit_leaves() {
     PhaseBuilder b = k_.begin_phase(dims_.kept_count * leaves_);
     const Position unit = unflatten(b.indices(), b.unit(), {dims_.kept_count, leaves_});
+    Stage stage;
     for_each_leaf(b, unit[1], [&](std::int64_t count) {
       const Index base = b.indices().scale(unit[1], kLeaf);
-      const State state = reduce_leaf(b, reduction_, base, count, [&](Index r) { return element(b, unit[0], r); });
+      const State state = reduce_leaf(
+          b, reduction_, base, count, [&](Index r) { return element(b, unit[0], r); }, is_staged() ? &stage : nullptr);
       for (std::size_t p = 0; p < state.size(); ++p) b.store(totals_[p], b.unit(), state[p]);
     });
-    k_.end_phase(b);
+    k_.end_phase(b, row_threads());
   }
 
   /// Two versions of the body where the last leaf is short.
@@ -109,6 +126,7 @@ class ReduceTemplate {
   void emit_totals() {
     const Blocking blocking = choose_blocking(k_.grain(), dims_.kept_count, static_cast<double>(leaves_) * 1000);
     PhaseBuilder b = k_.begin_phase(blocking.units());
+    Stage stage;
     for_each_item(b, blocking, b.unit(), "o", [&](Index kept) {
       store_result(b, kept, combine_leaves(b, reduction_, totals_, b.indices().scale(kept, leaves_), leaves_));
     });
@@ -129,6 +147,101 @@ class ReduceTemplate {
     });
     k_.end_phase(b);
   }
+
+  // ---- columns on a GPU: thread i of a block is in column i mod width and lane i / width, lanes beyond in further
+  // rounds.
+
+  struct SharedColumns {
+    std::int64_t width, lanes, rows;  // rows x width threads; lanes of the contract that hold anything
+    std::int64_t threads() const { return rows * width; }
+  };
+
+  /// As wide as keeps the GPU busy, but whole sectors of memory.
+  SharedColumns shape_of_block() const {
+    const std::int64_t narrowest = std::max<std::int64_t>(8, 32 / size_bytes(k_.group().dtype(from_)));
+    std::int64_t width = std::min<std::int64_t>(columns_, 32);
+    while (width > narrowest && outer_ * leaf_units() * ((columns_ + width - 1) / width) < kManyUnits) width /= 2;
+    const auto count = static_cast<std::uint64_t>(std::min<std::int64_t>(dims_.reduced_count, kLanes));
+    const auto lanes = static_cast<std::int64_t>(std::bit_ceil(std::max<std::uint64_t>(count, 1)));
+    const auto most = static_cast<std::uint64_t>(k_.grain().threads / width);
+    return {width, lanes, std::min(lanes, static_cast<std::int64_t>(std::bit_floor(most)))};
+  }
+
+  std::int64_t leaf_units() const { return splits_leaves_ ? leaves_ : 1; }
+
+  void emit_shared_columns() {
+    const SharedColumns shape = shape_of_block();
+    const std::int64_t blocks = (columns_ + shape.width - 1) / shape.width;
+    PhaseBuilder b = k_.begin_phase(outer_ * blocks * leaf_units());
+    const Position at = unflatten(b.indices(), b.unit(), {outer_, blocks, leaf_units()});
+    for_each_leaf(b, at[2], [&](std::int64_t count) { emit_shared_columns(b, shape, at, count); });
+    k_.end_phase(b, static_cast<int>(shape.threads()));
+  }
+
+  /// Columns from at[1] * width of kept row at[0]; the `count` elements from leaf at[2] on.
+  void emit_shared_columns(PhaseBuilder& b, const SharedColumns& shape, const Position& at, std::int64_t count) {
+    IndexPool& pool = b.indices();
+    const std::int64_t threads = shape.threads(), rounds = shape.lanes / shape.rows;
+    const Index first = pool.scale(at[1], shape.width), row = pool.scale(at[0], columns_);
+    std::vector<BufferId> own;  // of each thread, a state for each round
+    for (DType part : reduction_.parts) own.push_back(b.scratch(part, rounds * threads));
+    const auto each = [&](std::int64_t extent, const std::function<void(Index thread)>& body) {
+      body(b.axis(b.begin_for("t", extent, LoopKind::vector)));
+      b.end();
+    };
+    const auto each_round = [&](std::int64_t extent, const std::function<void(Index round, Index thread)>& body) {
+      const Index round = b.axis(b.begin_for("m", extent, LoopKind::unroll));
+      each(threads, [&](Index t) { body(round, t); });
+      b.end();
+    };
+    const auto at_round = [&](Index round, Index t) { return pool.add(pool.scale(round, threads), t); };
+    const auto column = [&](Index t) { return pool.add(first, pool.mod(t, shape.width)); };
+    const auto exists = [&](Index t) { return b.in_range(column(t), 0, columns_); };
+    /// The next elements, one for each lane below `lanes`, from `from` on.
+    const auto add = [&](Index from, std::int64_t lanes) {
+      each_round((lanes + shape.rows - 1) / shape.rows, [&](Index round, Index t) {
+        const Index lane = pool.add(pool.scale(round, shape.rows), pool.floor_div(t, shape.width));
+        const ValueId is_lane = b.in_range(lane, 0, lanes);
+        const State right = element(b, pool.add(row, column(t)), pool.add(from, lane), b.both(exists(t), is_lane));
+        const State left = load(b, own, at_round(round, t));
+        State sum = reduction_.combine(b, left, right);
+        for (std::size_t p = 0; p < sum.size(); ++p) sum[p] = b.op(ir::ScalarOp::select, is_lane, sum[p], left[p]);
+        store(b, own, at_round(round, t), sum);
+      });
+    };
+    each_round(rounds, [&](Index round, Index t) { store(b, own, at_round(round, t), reduction_.identity(b)); });
+    const Index base = pool.scale(at[2], kLeaf);
+    if (const std::int64_t whole = count / shape.lanes; whole > 0) {
+      const Index r = b.axis(b.begin_for("r", whole, LoopKind::serial));
+      add(pool.add(base, pool.scale(r, shape.lanes)), shape.lanes);
+      b.end();
+    }
+    if (const std::int64_t rest = count % shape.lanes; rest > 0) add(pool.add(base, count - rest), rest);
+    for (std::int64_t half = rounds / 2; half >= 1; half /= 2) {
+      each_round(half, [&](Index round, Index t) {
+        const State right = load(b, own, at_round(pool.add(round, half), t));
+        store(b, own, at_round(round, t), reduction_.combine(b, load(b, own, at_round(round, t)), right));
+      });
+    }
+    std::vector<BufferId> shared;
+    for (DType part : reduction_.parts) shared.push_back(b.scratch(part, threads));
+    each(threads, [&](Index t) { store(b, shared, t, load(b, own, t)); });
+    for (std::int64_t half = shape.rows / 2; half >= 1; half /= 2) {
+      each(half * shape.width, [&](Index t) {
+        const State right = load(b, shared, pool.add(t, half * shape.width));
+        store(b, shared, t, reduction_.combine(b, load(b, shared, t), right));
+      });
+    }
+    each(shape.width, [&](Index t) {
+      const Index kept = pool.add(row, column(t));
+      const State total = load(b, shared, t);
+      if (!splits_leaves_) return store_result(b, kept, total, exists(t));
+      const Index to = pool.add(pool.scale(kept, leaves_), at[2]);
+      for (std::size_t p = 0; p < total.size(); ++p) b.store(totals_[p], to, total[p], exists(t));
+    });
+  }
+
+  // ---- columns on a CPU ----
 
   void emit_column_unit(PhaseBuilder& b, const Position& at, std::int64_t block, std::int64_t blocks) {
     const std::int64_t last = blocks - 1, rest = columns_ - last * block;

@@ -1,6 +1,7 @@
 // Row-persistent: softmax, norms, cross-entropy. All reductions run over the same trailing dims, so one unit takes a
 // row through all of them while it is in cache; what a later pass would have to compute again is kept in a row of
-// scratch.
+// scratch. On a GPU so is what it would have to read again, as long as rows fit: a warp keeps a short row in registers,
+// a block a longer one in its memory.
 #include <algorithm>
 
 #include "codegen/kir/estimate.h"
@@ -15,12 +16,14 @@ namespace low = ir::lowering;
 
 /// An operand of this many scalar ops is stored rather than computed twice.
 constexpr std::size_t kWorthStoring = 6;
+/// Of the rows that a block of a GPU keeps.
+constexpr std::int64_t kRowBytes = 24 * 1024;
 
 bool is_reduction(const Group& g, int node) { return g.as<low::Reduce>(node) || g.as<low::ArgReduce>(node); }
 
 struct RowForm {
   std::vector<int> heroes;
-  Shape dims;             // of every hero's operand: kept dims, then the row's
+  Shape dims;  // of every hero's operand: kept dims, then the row's
   Shape kept, row;
   std::int64_t rows = 1, length = 1;
 };
@@ -72,6 +75,14 @@ bool is_read_again(const Group& g, int node, int by) {
   return false;
 }
 
+/// Whether computing `node` reads `wanted`, where nobody looks behind `known`.
+bool reads(const Group& g, int node, int wanted, const std::vector<int>& known) {
+  if (node == wanted) return true;
+  if (std::find(known.begin(), known.end(), node) != known.end()) return false;
+  const std::vector<int>& operands = g.nodes[node].operands;
+  return std::any_of(operands.begin(), operands.end(), [&](int o) { return reads(g, o, wanted, known); });
+}
+
 class RowTemplate {
  public:
   RowTemplate(const KernelBuilder& k, const RowForm& form, const std::vector<Target>& results)
@@ -81,7 +92,10 @@ class RowTemplate {
       SHEAF_CHECK(count == form.rows || count == form.rows * form.length, "a result of a row kernel is neither");
       (count == form.rows ? per_row_ : per_element_).push_back(t);
     }
+    if (k.grain().is_gpu()) threads_ = form.length <= kWarpRow ? 32 : k.grain().threads;
   }
+
+  int threads() const { return threads_; }
 
   /// One row.
   void emit(PhaseBuilder& b, Index row) {
@@ -90,7 +104,10 @@ class RowTemplate {
     kept_at_ = unflatten(b.indices(), row, form_.kept);
     reduced_.clear();
     stored_.clear();
-    for (int hero : form_.heroes) reduce(hero);
+    free_.clear();
+    stage_ = {};
+    room_ = is_staged() ? kRowBytes : INT64_MAX;
+    for (std::size_t pass = 0; pass < form_.heroes.size(); ++pass) reduce(pass);
     store_per_element();
     store_per_row();
   }
@@ -100,6 +117,8 @@ class RowTemplate {
     int node;
     BufferId row;
   };
+
+  bool is_staged() const { return threads_ > 32; }
 
   Position element_at(Index r) const {
     Position at = kept_at_;
@@ -113,32 +132,110 @@ class RowTemplate {
     return value;
   }
 
-  /// A reader for a body at element r, or for a body outside the row loops when r is null.
-  Reader reader(const Index* r) const {
+  /// A reader for a body outside the row loops.
+  Reader reader() const {
     Reader reader(*b_, g_, k_.buffers);
     for (const auto& [hero, value] : reduced_) reader.bind(hero, kept_at_, value);
-    if (!r) return reader;
-    for (const Stored& s : stored_) reader.bind(s.node, element_at(*r), b_->load(s.row, *r));
+    return reader;
+  }
+  /// A reader for a body at element r.
+  Reader reader(Index r, const std::vector<Stored>& stored) const {
+    Reader reader = this->reader();
+    for (const Stored& s : stored) reader.bind(s.node, element_at(r), b_->load(s.row, r));
     return reader;
   }
 
-  void reduce(int hero) {
-    const int operand = g_.nodes[hero].operands[0];
+  bool is_stored(int node) const {
+    return std::any_of(stored_.begin(), stored_.end(), [&](const Stored& s) { return s.node == node; });
+  }
+
+  /// A row for the values of `node`, one that is free or a new one; -1 where there is no room for it.
+  BufferId row_for(int node) {
+    const DType t = g_.dtype(node);
+    const auto free = std::find_if(free_.begin(), free_.end(), [&](const Stored& s) { return g_.dtype(s.node) == t; });
+    if (free != free_.end()) {
+      const BufferId row = free->row;
+      free_.erase(free);
+      return row;
+    }
+    const std::int64_t bytes = form_.length * size_bytes(t);
+    if (bytes > room_) return -1;
+    room_ -= bytes;
+    return b_->scratch(t, form_.length);
+  }
+
+  /// What the passes from `pass` on compute.
+  std::vector<int> wanted_from(std::size_t pass) const {
+    std::vector<int> nodes;
+    for (; pass < form_.heroes.size(); ++pass) nodes.push_back(g_.nodes[form_.heroes[pass]].operands[0]);
+    for (const std::vector<Target>* targets : {&per_element_, &per_row_})
+      for (const Target& t : *targets) nodes.push_back(t.node);
+    return nodes;
+  }
+
+  std::vector<int> known() const {
+    std::vector<int> nodes = form_.heroes;
+    for (const Stored& s : stored_) nodes.push_back(s.node);
+    return nodes;
+  }
+
+  bool is_read_from(std::size_t pass, int node) const {
+    std::vector<int> known = this->known();
+    std::erase(known, node);
+    const std::vector<int> wanted = wanted_from(pass);
+    return std::any_of(wanted.begin(), wanted.end(), [&](int w) { return reads(g_, w, node, known); });
+  }
+
+  /// Of the whole rows in memory, those that the first pass keeps for the later ones.
+  std::vector<Stored> inputs_to_keep(std::size_t pass) {
+    std::vector<Stored> kept;
+    if (!k_.grain().is_gpu() || pass > 0) return kept;
+    for (int i = 0; i < g_.num_inputs; ++i) {
+      if (g_.dims(i) != form_.dims || !is_read_from(1, i)) continue;
+      if (const BufferId row = row_for(i); row >= 0) kept.push_back({i, row});
+    }
+    return kept;
+  }
+
+  void free_what_is_done(std::size_t next_pass) {
+    for (std::size_t i = 0; k_.grain().is_gpu() && i < stored_.size();) {
+      if (is_read_from(next_pass, stored_[i].node)) {
+        ++i;
+        continue;
+      }
+      free_.push_back(stored_[i]);
+      stored_.erase(stored_.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+  }
+
+  void reduce(std::size_t pass) {
+    const int hero = form_.heroes[pass], operand = g_.nodes[hero].operands[0];
     const Reduction reduction = reduction_of(g_, hero);
-    const bool is_stored =
-        std::any_of(stored_.begin(), stored_.end(), [&](const Stored& s) { return s.node == operand; });
-    const bool must_store = !is_stored && weight(g_, operand) >= kWorthStoring && is_read_again(g_, operand, hero);
-    const BufferId row = must_store ? b_->scratch(g_.dtype(operand), form_.length) : -1;
-    const State state = reduce_row(*b_, reduction, form_.length, [&](Index r) {
-      Reader at_r = reader(&r);
-      const ValueId value = read(at_r, operand, element_at(r));
-      if (must_store) b_->store(row, r, value);
-      State contribution{b_->convert(value, reduction.parts[0])};
-      if (reduction.parts.size() > 1) contribution.push_back(b_->index_value(r, reduction.parts[1]));
-      return contribution;
-    });
-    if (must_store) stored_.push_back({operand, row});
+    const std::vector<Stored> inputs = inputs_to_keep(pass), before = stored_;
+    BufferId row = -1;
+    if (!is_stored(operand) && weight(g_, operand) >= kWorthStoring && is_read_again(g_, operand, hero)) {
+      // In the place of what nobody reads once this is stored.
+      stored_.push_back({operand, -1});
+      free_what_is_done(pass + 1);
+      std::erase_if(stored_, [&](const Stored& s) { return s.node == operand; });
+      row = row_for(operand);
+    }
+    const State state = reduce_row(
+        *b_, reduction, form_.length,
+        [&](Index r) {
+          Reader at_r = reader(r, before);
+          for (const Stored& i : inputs) b_->store(i.row, r, read(at_r, i.node, element_at(r)));
+          const ValueId value = read(at_r, operand, element_at(r));
+          if (row >= 0) b_->store(row, r, value);
+          State contribution{b_->convert(value, reduction.parts[0])};
+          if (reduction.parts.size() > 1) contribution.push_back(b_->index_value(r, reduction.parts[1]));
+          return contribution;
+        },
+        is_staged() ? &stage_ : nullptr);
+    stored_.insert(stored_.end(), inputs.begin(), inputs.end());
+    if (row >= 0) stored_.push_back({operand, row});
     reduced_.emplace_back(hero, b_->convert(state.back(), g_.dtype(hero)));
+    free_what_is_done(pass + 1);
   }
 
   void store_per_element() {
@@ -146,7 +243,7 @@ class RowTemplate {
     IndexPool& pool = b_->indices();
     const Index r = b_->axis(b_->begin_for("e", form_.length, LoopKind::vector));
     const Index flat = pool.add(pool.scale(row_, form_.length), r);
-    Reader at_r = reader(&r);
+    Reader at_r = reader(r, stored_);
     std::vector<ValueId> values;
     for (const Target& t : per_element_) {
       const Position at = g_.dims(t.node) == form_.dims ? element_at(r) : unflatten(pool, flat, g_.dims(t.node));
@@ -157,7 +254,7 @@ class RowTemplate {
   }
 
   void store_per_row() {
-    Reader per_row = reader(nullptr);
+    Reader per_row = reader();
     for (const Target& t : per_row_) {
       b_->store(t.buffer, row_, read(per_row, t.node, unflatten(b_->indices(), row_, g_.dims(t.node))));
     }
@@ -167,11 +264,15 @@ class RowTemplate {
   const Group& g_;
   const RowForm& form_;
   std::vector<Target> per_row_, per_element_;
+  int threads_ = 1;
   PhaseBuilder* b_ = nullptr;
   Index row_;
   Position kept_at_;
   std::vector<std::pair<int, ValueId>> reduced_;
   std::vector<Stored> stored_;
+  std::vector<Stored> free_;  // rows whose values nobody reads any more
+  std::int64_t room_ = 0;  // bytes that are left for rows
+  Stage stage_;
 };
 
 }  // namespace
@@ -186,7 +287,7 @@ void row_template(KernelBuilder& k, const std::vector<Target>& results) {
   const Blocking blocking = choose_blocking(k.grain(), form.rows, row_ps);
   PhaseBuilder b = k.begin_phase(blocking.units());
   for_each_item(b, blocking, b.unit(), "o", [&](Index row) { rows.emit(b, row); });
-  k.end_phase(b);
+  k.end_phase(b, rows.threads());
 }
 
 }  // namespace sheaf::kir

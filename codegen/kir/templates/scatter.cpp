@@ -1,10 +1,14 @@
 // Scatter: the operand is copied unless the result takes its place, then the updates are applied in row-major order,
 // one after the other for each destination. Batch dims and window dims that no index moves are independent of that
-// order: they are the units and the vector lanes.
+// order: they are the units and the vector lanes. On a GPU the updates are sorted by destination first, and each
+// destination has a thread.
 #include <algorithm>
+#include <bit>
+#include <limits>
+#include <span>
 
 #include "codegen/kir/estimate.h"
-#include "codegen/kir/templates/template.h"
+#include "codegen/kir/templates/merge_sort.h"
 #include "ir/check.h"
 
 namespace sheaf::kir {
@@ -30,6 +34,9 @@ const ir::ScalarFn* combine_fn(low::Scatter::Combine combine, DType t) {
   }
   return nullptr;
 }
+
+/// Of fewer updates in a row than this, a GPU too applies one after the other.
+constexpr std::int64_t kWorthSorting = 16;
 
 class ScatterTemplate {
  public:
@@ -57,6 +64,7 @@ class ScatterTemplate {
     std::int64_t rows = 1, steps = 1;  // independent rows of lanes; ordered steps of each
     for (std::size_t i = 0; i + 1 < free_.size(); ++i) rows *= update_dims_[free_[i]];
     for (std::int64_t d : ordered_) steps *= update_dims_[d];
+    if (k_.grain().is_gpu() && steps >= kWorthSorting) return emit_sorted(steps);
     const std::int64_t block = std::min<std::int64_t>(lanes, kLanes), blocks = (lanes + block - 1) / block;
     const double item_ps = static_cast<double>(steps) * (3000 + 30.0 * static_cast<double>(block));
     const Blocking blocking = choose_blocking(k_.grain(), rows * blocks, item_ps);
@@ -115,8 +123,20 @@ class ScatterTemplate {
   }
 
   void apply_update(const Position& update) {
-    IndexPool& pool = b_->indices();
     Reader reader(*b_, g_, k_.buffers);
+    const Destination to = destination(reader, update, -1);
+    const ValueId value = read_update(reader, update);
+    b_->store(target_.buffer, to.flat, combined(b_->load(target_.buffer, to.flat, to.inside), value), to.inside);
+  }
+
+  struct Destination {
+    Index flat;
+    ValueId inside;  // whether it is: nothing is accessed otherwise
+  };
+
+  /// Where the update at `update` goes, unspecified where `mask` is false.
+  Destination destination(Reader& reader, const Position& update, ValueId mask) {
+    IndexPool& pool = b_->indices();
     Position batch(g_.dims(operands_[1]).size());
     for (std::size_t d = 0; d < update_dims_.size(); ++d) {
       if (window_of(static_cast<std::int64_t>(d)) < 0) batch[indices_dim_of(static_cast<std::int64_t>(d))] = update[d];
@@ -133,28 +153,150 @@ class ScatterTemplate {
       if (k < 0) continue;
       Position at = batch;
       if (scatter_.index_vector_dim < static_cast<int>(at.size())) at[scatter_.index_vector_dim] = pool.constant(k);
-      const ValueId start = read_start(reader, at);
+      const ValueId start = read_start(reader, at, mask);
       const ValueId fits = b_->op(ScalarOp::and_, b_->op(ScalarOp::ge, start, i64_constant(0)),
                                   b_->op(ScalarOp::le, start, i64_constant(dims_[d] - size)));
       inside = b_->both(inside, fits);
       const std::int64_t last = std::max<std::int64_t>(dims_[d] - size, 0);
       to[d] = pool.add(to[d], b_->index_of(start, {0, last}));  // outside: masked, never accessed
     }
-    const Index flat = flatten(pool, to, dims_);
-    ValueId value = reader.read(operands_[2], update);
-    SHEAF_CHECK(reader.ok(), "scatter of a value that is in no buffer yet");
-    if (const ir::ScalarFn* fn = combine_fn(scatter_.combine, b_->dtype(value))) {
-      const ValueId args[] = {b_->load(target_.buffer, flat, inside), value};
-      value = b_->call(*fn, args);
-    }
-    b_->store(target_.buffer, flat, value, inside);
+    return {flatten(pool, to, dims_), inside};
   }
 
-  ValueId read_start(Reader& reader, const Position& at) {
-    const ValueId start = reader.read(operands_[1], at);
+  ValueId read_start(Reader& reader, const Position& at, ValueId mask) {
+    const ValueId start = reader.read(operands_[1], at, mask);
     SHEAF_CHECK(reader.ok(), "scatter at indices that are in no buffer yet");
     if (b_->dtype(start) != DType::u64) return b_->convert(start, DType::i64);
     return b_->convert(b_->op(ScalarOp::min, start, b_->constant(DType::u64, INT64_MAX)), DType::i64);
+  }
+
+  ValueId read_update(Reader& reader, const Position& update) {
+    const ValueId value = reader.read(operands_[2], update);
+    SHEAF_CHECK(reader.ok(), "scatter of a value that is in no buffer yet");
+    return value;
+  }
+
+  ValueId combined(ValueId before, ValueId update) {
+    const ir::ScalarFn* fn = combine_fn(scatter_.combine, b_->dtype(update));
+    const ValueId args[] = {before, update};
+    return fn ? b_->call(*fn, args) : update;
+  }
+
+  // ---- sorted by destination ----
+
+  using Combine = low::Scatter::Combine;
+
+  static Shape extents(const Shape& dims, const Dims& of) {
+    Shape all;
+    for (std::int64_t d : of) all.push_back(dims[d]);
+    return all;
+  }
+
+  void put(Position& update, const Dims& dims, Index flat) const {
+    const Position at = unflatten(b_->indices(), flat, extents(update_dims_, dims));
+    for (std::size_t i = 0; i < dims.size(); ++i) update[dims[i]] = at[i];
+  }
+
+  /// `steps` updates of each row, in order; independent elements of each.
+  void emit_sorted(std::int64_t steps) {
+    for (std::int64_t d : free_) (window_of(d) < 0 ? batch_ : lanes_).push_back(d);
+    const std::int64_t rows = num_elements(extents(update_dims_, batch_));
+    const DType key = num_elements(dims_) < INT32_MAX ? DType::i32 : DType::i64;
+    const DType number = steps < INT32_MAX ? DType::i32 : DType::i64;
+    const BufferId keys = k_.temporary(key, rows * steps), numbers = k_.temporary(number, rows * steps);
+    SortedRows sorted{.rows = rows, .length = steps, .num_keys = 1, .parts = {key, number}};
+    sorted.read = [&](PhaseBuilder& b, Index row, Index i, ValueId exists) -> std::vector<ValueId> {
+      b_ = &b;
+      Position update(update_dims_.size(), b.indices().constant(0));
+      put(update, batch_, row);
+      put(update, ordered_, i);
+      Reader reader(b, g_, k_.buffers);
+      const Destination to = destination(reader, update, exists);
+      const ValueId flat = b.index_value(to.flat, key);
+      const ValueId nowhere = nowhere_of(key);
+      return {b.is_true(to.inside) ? flat : b.op(ScalarOp::select, to.inside, flat, nowhere), b.index_value(i, number)};
+    };
+    sorted.store = [&](PhaseBuilder& b, Index row, Index i, std::span<const ValueId> element, ValueId exists) {
+      const Index at = b.indices().add(b.indices().scale(row, steps), i);
+      b.store(keys, at, element[0], exists);
+      b.store(numbers, at, element[1], exists);
+    };
+    merge_sort(k_, sorted);
+    const std::int64_t lanes = num_elements(extents(update_dims_, lanes_));
+    PhaseBuilder b = k_.begin_phase(rows * steps * lanes);
+    b_ = &b;
+    const Position unit = unflatten(b.indices(), b.unit(), {rows, steps, lanes});
+    apply_run(keys, numbers, {.row = unit[0], .at = unit[1], .lane = unit[2], .steps = steps});
+    k_.end_phase(b);
+  }
+
+  /// The key of what goes nowhere, behind all others.
+  ValueId nowhere_of(DType key) const {
+    return b_->constant(key, static_cast<std::uint64_t>(key == DType::i32 ? INT32_MAX : INT64_MAX));
+  }
+
+  struct Run {
+    Index row, at, lane;  // of sorted updates
+    std::int64_t steps;
+  };
+
+  /// A thread at one end of a run of equal keys applies all of it; of `set`, only the last update matters.
+  void apply_run(BufferId keys, BufferId numbers, const Run& run) {
+    IndexPool& pool = b_->indices();
+    const Index first = pool.scale(run.row, run.steps), here = pool.add(first, run.at);
+    const bool is_set = scatter_.combine == Combine::set;
+    const ValueId key = b_->load(keys, here);
+    const ValueId has_next = is_set ? b_->in_range(run.at, 0, run.steps - 1) : b_->in_range(run.at, 1, run.steps);
+    const ValueId next = b_->load(keys, pool.add(here, is_set ? 1 : -1), has_next);
+    const ValueId is_end = b_->op(ScalarOp::or_, b_->op(ScalarOp::not_, has_next), b_->op(ScalarOp::ne, next, key));
+    b_->begin_if(b_->op(ScalarOp::and_, is_end, b_->op(ScalarOp::ne, key, nowhere_of(b_->dtype(key)))));
+    Position update(update_dims_.size());
+    put(update, batch_, run.row);
+    put(update, lanes_, run.lane);
+    Index to = b_->index_of(key, {0, std::max<std::int64_t>(num_elements(dims_) - 1, 0)});
+    for (std::int64_t d : lanes_) {
+      const std::int64_t dim = window_dims_[window_of(d)];
+      std::int64_t stride = 1;
+      for (std::size_t i = static_cast<std::size_t>(dim) + 1; i < dims_.size(); ++i) stride *= dims_[i];
+      to = pool.add(to, pool.scale(update[d], stride));
+    }
+    const auto read = [&](Index at) {
+      put(update, ordered_, b_->index_of(b_->load(numbers, at), {0, run.steps - 1}));
+      Reader reader(*b_, g_, k_.buffers);
+      return read_update(reader, update);
+    };
+    if (is_set) {
+      b_->store(target_.buffer, to, read(here));
+    } else {
+      const LocalId sum = b_->local(g_.dtype(target_.node));
+      b_->assign(sum, b_->load(target_.buffer, to));
+      const ValueId count = length_of_run(keys, first, run, key);
+      const Index k = b_->axis(b_->begin_limited("k", run.steps, count));
+      const Index at =
+          b_->index_of(b_->op(ScalarOp::add, b_->index_value(run.at), b_->index_value(k)), {0, run.steps - 1});
+      const ValueId value = read(pool.add(first, at));
+      b_->assign(sum, combined(b_->get(sum), value));
+      b_->end();
+      b_->store(target_.buffer, to, b_->get(sum));
+    }
+    b_->end();
+  }
+
+  /// By bisection of what is left of the row, as i64.
+  ValueId length_of_run(BufferId keys, Index first, const Run& run, ValueId key) {
+    const ValueId begin = b_->index_value(run.at);
+    ValueId low = begin, high = i64_constant(run.steps);
+    const int halvings = static_cast<int>(std::bit_width(static_cast<std::uint64_t>(run.steps)));
+    for (int step = 0; step < halvings; ++step) {
+      const ValueId is_open = b_->op(ScalarOp::lt, low, high);
+      const ValueId middle = b_->op(ScalarOp::shr_logical, b_->op(ScalarOp::add, low, high), i64_constant(1));
+      const Index at = b_->index_of(b_->op(ScalarOp::min, middle, i64_constant(run.steps - 1)), {0, run.steps - 1});
+      const ValueId is_equal = b_->op(ScalarOp::eq, b_->load(keys, b_->indices().add(first, at)), key);
+      const ValueId above = b_->op(ScalarOp::add, middle, i64_constant(1));
+      low = b_->op(ScalarOp::select, b_->op(ScalarOp::and_, is_open, is_equal), above, low);
+      high = b_->op(ScalarOp::select, b_->op(ScalarOp::and_, is_open, b_->op(ScalarOp::not_, is_equal)), middle, high);
+    }
+    return b_->op(ScalarOp::sub, low, begin);
   }
 
   ValueId i64_constant(std::int64_t v) const { return b_->constant(DType::i64, static_cast<std::uint64_t>(v)); }
@@ -168,6 +310,7 @@ class ScatterTemplate {
   const Shape& update_dims_;
   Dims window_dims_;      // operand dims, in order; entry w belongs to update_window_dims[w]
   Dims free_, ordered_;   // dims of the updates
+  Dims batch_, lanes_;    // of the free ones, on a GPU: those that indices have too, and those of windows
   PhaseBuilder* b_ = nullptr;
 };
 

@@ -2,9 +2,10 @@
 // source and destination; each pass is one loop over the row that merges pairs of runs without branches.
 #include <algorithm>
 #include <bit>
+#include <span>
 
 #include "codegen/kir/estimate.h"
-#include "codegen/kir/templates/template.h"
+#include "codegen/kir/templates/merge_sort.h"
 #include "ir/check.h"
 
 namespace sheaf::kir {
@@ -13,7 +14,7 @@ namespace {
 namespace low = ir::lowering;
 using ir::ScalarOp;
 
-/// a < b in the total order of keys: NaN last, -0 equal to +0, false before true.
+/// x < y in the total order of keys: NaN last, -0 equal to +0, false before true.
 ValueId is_less(PhaseBuilder& b, ValueId x, ValueId y) {
   const DType t = b.dtype(x);
   if (t == DType::f16 || t == DType::bf16) return is_less(b, b.convert(x, DType::f32), b.convert(y, DType::f32));
@@ -23,8 +24,9 @@ ValueId is_less(PhaseBuilder& b, ValueId x, ValueId y) {
   return b.op(ScalarOp::or_, less, b.op(ScalarOp::and_, b.op(ScalarOp::eq, x, x), b.op(ScalarOp::ne, y, y)));
 }
 
-/// Lexicographic over the keys.
-ValueId is_less(PhaseBuilder& b, const std::vector<ValueId>& x, const std::vector<ValueId>& y) {
+}  // namespace
+
+ValueId is_less(PhaseBuilder& b, std::span<const ValueId> x, std::span<const ValueId> y) {
   ValueId result = b.constant(DType::bool_, 0);
   for (std::size_t k = x.size(); k-- > 0;) {
     const ValueId is_equal_so_far = b.op(ScalarOp::not_, is_less(b, y[k], x[k]));
@@ -32,6 +34,8 @@ ValueId is_less(PhaseBuilder& b, const std::vector<ValueId>& x, const std::vecto
   }
   return result;
 }
+
+namespace {
 
 class SortTemplate {
  public:
@@ -50,6 +54,7 @@ class SortTemplate {
   void emit() {
     const std::int64_t rows = num_elements(others_);
     if (rows == 0 || length_ == 0) return;
+    if (k_.grain().is_gpu()) return merge_sort(k_, sorted_rows(rows));
     const double row_ps = 4000.0 * static_cast<double>(length_) * (1.0 + num_passes());
     const Blocking blocking = choose_blocking(k_.grain(), rows, row_ps);
     PhaseBuilder b = k_.begin_phase(blocking.units());
@@ -65,6 +70,28 @@ class SortTemplate {
     Position at = other;
     at.insert(at.begin() + sort_.dim, i);
     return at;
+  }
+
+  SortedRows sorted_rows(std::int64_t rows) const {
+    SortedRows sorted{.rows = rows, .length = length_, .num_keys = static_cast<std::size_t>(sort_.num_keys)};
+    for (int operand : node_.operands) sorted.parts.push_back(k_.group().dtype(operand));
+    const auto at = [this](PhaseBuilder& b, Index row, Index i) {
+      return position(unflatten(b.indices(), row, others_), i);
+    };
+    sorted.read = [this, at](PhaseBuilder& b, Index row, Index i, ValueId exists) {
+      Reader reader(b, k_.group(), k_.buffers);
+      std::vector<ValueId> element;
+      for (int operand : node_.operands) element.push_back(reader.read(operand, at(b, row, i), exists));
+      SHEAF_CHECK(reader.ok(), "sort of a value that is in no buffer yet");
+      return element;
+    };
+    sorted.store = [this, at](PhaseBuilder& b, Index row, Index i, std::span<const ValueId> element, ValueId exists) {
+      for (const Target& t : targets_) {
+        const auto part = static_cast<std::size_t>(k_.group().nodes[t.node].result);
+        b.store(t.buffer, flatten(b.indices(), at(b, row, i), dims_), element[part], exists);
+      }
+    };
+    return sorted;
   }
 
   void sort_row(const Position& other) {
@@ -122,9 +149,8 @@ class SortTemplate {
     std::vector<ValueId> left, right;
     for (BufferId s : scratch_) left.push_back(b_->load(s, in_source(i_now)));
     for (BufferId s : scratch_) right.push_back(b_->load(s, in_source(j_now)));
-    const auto keys = static_cast<std::ptrdiff_t>(sort_.num_keys);
-    const ValueId right_first = is_less(*b_, std::vector<ValueId>(right.begin(), right.begin() + keys),
-                                        std::vector<ValueId>(left.begin(), left.begin() + keys));
+    const auto keys = static_cast<std::size_t>(sort_.num_keys);
+    const ValueId right_first = is_less(*b_, std::span(right).first(keys), std::span(left).first(keys));
     // Stable: the right run goes first only if it is strictly less, or the left run is used up.
     const ValueId takes_right =
         b_->op(ScalarOp::and_, right_left, b_->op(ScalarOp::or_, b_->op(ScalarOp::not_, left_left), right_first));

@@ -48,8 +48,9 @@ BufferId KernelBuilder::temporary(DType dtype, std::int64_t count) {
   return static_cast<BufferId>(kernel_.params.size()) - 1;
 }
 
-void KernelBuilder::end_phase(PhaseBuilder& builder) {
+void KernelBuilder::end_phase(PhaseBuilder& builder, int threads) {
   Phase phase = builder.finish(0);
+  phase.threads = threads;
   phase.unit_ps = estimate_unit_ps(phase);
   params_at_phase_.push_back(builder.num_params());
   kernel_.phases.push_back(std::move(phase));
@@ -65,6 +66,7 @@ Kernel KernelBuilder::finish(std::string name) {
 }
 
 Blocking choose_blocking(const Grain& grain, std::int64_t count, double item_ps) {
+  if (grain.is_gpu()) return {count, 1};
   if (static_cast<double>(count) * item_ps <= static_cast<double>(grain.serial_ps)) return {count, count};
   const auto wanted = static_cast<std::int64_t>(static_cast<double>(grain.unit_ps) / std::max(item_ps, 1.0));
   const std::int64_t block = std::clamp<std::int64_t>(wanted, 1, count);

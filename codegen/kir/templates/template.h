@@ -19,11 +19,14 @@ struct Grain {
   std::int64_t serial_ps;   // a phase of less work is one unit
   std::int64_t unit_ps;     // what a unit should take
   std::int64_t many_rows;   // with this many results, no single reduction needs to be split over units
+  int threads = 1;          // of a GPU's block, which share units that are no larger than they have to be; CPU: 1
+
+  bool is_gpu() const { return threads > 1; }
 };
 /// A CPU thread takes chunks of about 4 us, and the caller alone does what takes less than twice that.
 inline constexpr Grain kCpuGrain{8'000'000, 4'000'000, 64};
-/// A block of threads does about two thousand simple elements; a GPU holds thousands of blocks.
-inline constexpr Grain kCudaGrain{0, 200'000, 2048};
+/// A GPU holds thousands of blocks.
+inline constexpr Grain kCudaGrain{0, 0, 2048, 256};
 
 /// A node and the buffer its value goes to.
 struct Target {
@@ -44,7 +47,8 @@ class KernelBuilder {
   std::int64_t in_place(int result) const { return in_place_[result]; }
   BufferId temporary(DType dtype, std::int64_t count);
   PhaseBuilder begin_phase(std::int64_t units) const { return PhaseBuilder(kernel_.params, units); }
-  void end_phase(PhaseBuilder& builder);
+  /// `threads`: see Phase::threads.
+  void end_phase(PhaseBuilder& builder, int threads = 1);
   /// A phase that nothing runs: for its body's index maps and cost.
   static Phase sketch(PhaseBuilder& builder) { return builder.finish(0); }
   Kernel finish(std::string name);
@@ -65,7 +69,7 @@ struct Blocking {
   std::int64_t count = 1, block = 1;
   std::int64_t units() const { return (count + block - 1) / block; }
 };
-/// Blocks that take about unit_ps, or one block if everything takes less than serial_ps.
+/// Blocks that take about unit_ps, or one block if everything takes less than serial_ps. On a GPU, one item each.
 Blocking choose_blocking(const Grain& grain, std::int64_t count, double item_ps);
 void for_each_item(PhaseBuilder& b, const Blocking& blocking, Index unit, const std::string& name,
                    const std::function<void(Index item)>& body);

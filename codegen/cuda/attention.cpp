@@ -91,7 +91,7 @@ class Writer {
     Tiling t;
     if (a_.queries > 64 && widest() <= 128) t.rows = 128;
     if (widest() > 64) t.columns = widest() <= 128 ? 48 : widest() <= 192 ? 64 : 32;
-    if (widest() > 96 && has_score_operands()) t.columns = 32;
+    if (widest() > 96 && (has_score_operands() || f() != v())) t.columns = 32;
     return t;
   }
   Tiling keys_tiling() const {
@@ -236,7 +236,8 @@ class Writer {
     CudaLaunch launch{
         .entry = fmt::format("{}_{}", symbol_, out_.launches.size()), .blocks = blocks, .threads = threads};
     launch.dynamic_shared_bytes = shared_bytes;
-    out_.functions += fmt::format("extern \"C\" __global__ void __launch_bounds__({}) {}({}) {{\n{}}}\n", threads,
+    // Two blocks share a multiprocessor: for a third one, registers would be too few.
+    out_.functions += fmt::format("extern \"C\" __global__ void __launch_bounds__({}, 2) {}({}) {{\n{}}}\n", threads,
                                   launch.entry, params(), body);
     out_.launches.push_back(std::move(launch));
   }

@@ -67,11 +67,8 @@ void check_devices(const std::vector<MeshAxis>& axes, const std::vector<Device>&
   if (const std::int64_t wanted = size_of(axes); wanted >= 0 && wanted != std::ssize(list))
     throw ShardingError(
         loc, fmt::format("Mesh {}: it takes {} devices, and the list has {}", axes_text(axes), wanted, list.size()));
-  const std::vector<runtime::Device*> all = runtime::devices();  // of every platform
   for (std::size_t i = 0; i < list.size(); ++i) {
-    if (list[i].id < 0 || list[i].id >= std::ssize(all))
-      throw ShardingError(loc, fmt::format("Mesh {}: there is no device {}, only {} to {}", axes_text(axes),
-                                           to_string(list[i]), all.front()->name(), all.back()->name()));
+    check_is_there("Mesh " + axes_text(axes), list[i], loc);
     for (std::size_t j = 0; j < i; ++j)
       if (list[i] == list[j])
         throw ShardingError(loc, fmt::format("Mesh {}: the list has {} twice", axes_text(axes), to_string(list[i])));
@@ -297,6 +294,19 @@ ir::Sharding checked_layout(const std::string& what, const Mesh& mesh, const Par
   for (std::size_t d = 0; d < spec.dims.size(); ++d) layout.dims[d] = atoms_of(mesh).of(spec.dims[d].axes);
   check_divides(what, mesh, spec, shape, subject, loc);
   return layout;
+}
+
+void check_is_there(const std::string& what, Device device, Loc loc) {
+  const std::vector<runtime::Device*> all = runtime::devices();
+  if (device.id >= 0 && device.id < std::ssize(all)) return;
+  std::string known;  // "cuda:0 to cuda:7 and cpu:0 to cpu:3"
+  for (const std::string platform : {"cuda", "cpu"}) {
+    std::vector<std::string> names;
+    for (const runtime::Device* d : all)
+      if (d->name().starts_with(platform)) names.push_back(d->name());
+    if (!names.empty()) known += fmt::format("{}{} to {}", known.empty() ? "" : " and ", names.front(), names.back());
+  }
+  throw ShardingError(loc, fmt::format("{}: there is no device {}, only {}", what, to_string(device), known));
 }
 
 void check_has_devices(const std::string& what, const Mesh& mesh, Loc loc) {

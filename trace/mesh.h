@@ -38,6 +38,8 @@ void check_is_closed(const std::string& what, const PartitionSpec& spec, const s
 /// The checks of a spec, that it divides, and that it is closed: a layout that an array can have.
 ir::Sharding checked_layout(const std::string& what, const Mesh& mesh, const PartitionSpec& spec, const Shape& shape,
                             const std::string& subject, Loc loc);
+/// Throws ShardingError unless the process has the device, of whichever platform.
+void check_is_there(const std::string& what, Device device, Loc loc);
 /// Also that it has devices.
 void check_has_devices(const std::string& what, const Mesh& mesh, Loc loc);
 

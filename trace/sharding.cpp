@@ -148,10 +148,7 @@ std::vector<Array> put_on(std::span<const Array* const> leaves, Device device, L
     throw TypeError(loc, fmt::format("device_put: a traced function runs where its arguments are: put them on {} "
                                      "before the call",
                                      to_string(device)));
-  const std::vector<runtime::Device*> all = runtime::devices();  // of every platform
-  if (device.id < 0 || device.id >= std::ssize(all))
-    throw ShardingError(loc, fmt::format("device_put: there is no device {}, only {} to {}", to_string(device),
-                                         all.front()->name(), all.back()->name()));
+  check_is_there("device_put", device, loc);
   std::vector<Array> out;
   for (const Array* x : leaves) {
     const ArrayNode& node = node_of(*x, loc);

@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <sstream>
 
 #include "codegen/fingerprint.h"
 #include "runtime/counters.h"
@@ -36,8 +37,8 @@ void say_error_of(F&& f) {
 }
 
 void say_what_the_cpu_has() {
-  const Array x = device_put(array({1.0, 2.0}), devices("cpu")[0]);
-  say("the CPU has " + std::to_string(sum(x * 2.0).item<int>()));
+  const Array x = device_put(Array(3), devices("cpu")[0]);
+  say("the CPU has " + std::to_string((x * 2).item<int>()));
 }
 
 }  // namespace
@@ -66,8 +67,16 @@ TEST_CASE("a GPU that NVRTC does not compile for is told with those it does") {
 
 TEST_CASE("a text that NVRTC refuses is an error with the kernel, the user's line and the lines around") {
   const std::string text = said_on_gpu("three products", {{"SHEAF_FAKE_NVRTC_REFUSES", "threadIdx"}});
-  CAPTURE(text);
-  CHECK(text == "");
+  const std::string word = text.substr(0, text.find(", first"));  // the kernel's name ends with a fingerprint
+  CHECK(word.starts_with("HERE: kernel mul_"));
+  const std::size_t line = text.find("error: this word is refused\n\n1 error detected.\n");
+  REQUIRE(line != std::string::npos);
+  CHECK(text.substr(word.size(), text.find("kernels.cu(") - word.size()) ==
+        ", first needed at HERE: NVRTC 13.0 refuses the text for sm_90a:\n");
+  const std::size_t marked = text.find("\n> ", line);
+  REQUIRE(marked != std::string::npos);
+  CHECK(text.substr(marked, text.find('\n', marked + 1) - marked).find("threadIdx") != std::string::npos);
+  CHECK(text.ends_with("the CPU has 6\n"));
 }
 
 TEST_CASE("a kernel that faults is an error of what it should have made, and of all that comes after on that GPU") {
@@ -83,5 +92,15 @@ TEST_CASE("a kernel that faults is an error of what it should have made, and of 
       image.text.insert(at + 4, "*(int*)16 = 0;\n");
     disk.store("cubin", file.path().stem().string(), emulator::write_image(image));
   }
-  CHECK(said_on_gpu("faulty kernel", {{"SHEAF_CACHE_DIR", kFolder}}) == "");
+  std::istringstream lines(said_on_gpu("faulty kernel", {{"SHEAF_CACHE_DIR", kFolder}}));
+  for (int i = 0; i < 2; ++i) {
+    std::string line;
+    std::getline(lines, line);
+    CAPTURE(line);
+    CHECK(line.starts_with("HERE: "));
+    CHECK(line.ends_with(": CUDA_ERROR_ILLEGAL_ADDRESS (700): an illegal memory access was encountered"));
+  }
+  std::string last;
+  std::getline(lines, last);
+  CHECK(last == "the CPU has 6");
 }

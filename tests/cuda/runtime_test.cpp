@@ -118,6 +118,39 @@ TEST_CASE("the host asks for loops of fixed length and goes on; who reads a resu
   CHECK(said_in_any_order("gpu ahead") == "far ahead\n0.995369\n");
 }
 
+TEST_CASE("[gpu beside] a program" * doctest::skip()) {
+  auto steps =
+      jit([](Array h, Array w) { return fori_loop(0, 40, [&](Array, Array x) { return tanh(dot(x, w)); }, h); });
+  const Array w = square(0.1).wait();
+  (void)steps(square(0.5), w).wait();
+  std::vector<Array> all = {square(0.5)};
+  const std::int64_t asked = kernels_asked(), done = kernels_done();
+  for (int i = 0; i < 5; ++i) all.push_back(steps(all.back(), w));
+  const std::int64_t of_one = (kernels_asked() - asked) / 5;
+  const std::vector<float> early = all[1].to_vector<float>();
+  const Array batch = array({1.0, 2.0}).wait();  // brought meanwhile
+  say("{}", kernels_done() - done < 3 * of_one ? "the others are not waited for" : "all are done");
+  say("{:.6f} {:.6f} {}", early[0], corner(all[5]), batch[1].item<double>());
+}
+
+TEST_CASE("a result is fetched, and a batch is brought, while later runs are in flight") {
+  CHECK(said_on_gpu("gpu beside") == "the others are not waited for\n0.995369 0.995369 2\n");
+}
+
+TEST_CASE("[gpu unread] a program" * doctest::skip()) {
+  auto positive = jit([](Array x) {
+    check(sum(x) > 0.0, "the sum is positive");
+    return x * 2.0;
+  });
+  (void)positive(array({-1.0}));
+  synchronize();
+}
+
+TEST_CASE("an error in flight that nobody reads is logged") {
+  CHECK(said_in_any_order("gpu unread") ==
+        "sheaf warning: an error that no one read: HERE: check failed: the sum is positive\n");
+}
+
 TEST_CASE("[gpu graphs] a program" * doctest::skip()) {
   auto f = jit([](Array h, Array w) { return layers(h, w); });
   const Array w = square(0.1).wait(), x = square(0.5).wait();

@@ -447,7 +447,8 @@ class Lowering {
                                .extent = launch.blocks,
                                .unit_ps = k.contract ? 1000 : k.phases[i].unit_ps,
                                .threads = launch.threads,
-                               .shared_bytes = launch.dynamic_shared_bytes});
+                               .shared_bytes = launch.dynamic_shared_bytes,
+                               .maps = launch.maps});
       }
     });
   }

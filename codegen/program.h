@@ -27,6 +27,15 @@ struct BufferRef {
   std::int64_t bytes = 0;
 };
 
+/// A matrix in a buffer of which a GPU copies boxes, in elements: `pitch` from the beginning of a row to the next.
+/// Boxes lie in shared memory with rows of 128 bytes, exchanged as the driver's swizzle of that width does.
+struct TensorMap {
+  int buffer = 0;  // of the kernel's parameters
+  DType dtype = DType::bf16;
+  std::int64_t offset = 0, columns = 0, rows = 0, pitch = 0;
+  int box_columns = 0, box_rows = 0;
+};
+
 /// One phase of a kernel. Phases run one after the other. On a CPU: a function
 /// `void f(void* const* buffers, int64_t begin, int64_t end, std::byte* scratch)` that may be run for disjoint
 /// [begin, end) of [0, extent) on any threads in any order. On a GPU: a function of the buffers, run by `extent` blocks
@@ -38,6 +47,7 @@ struct Phase {
   std::int64_t scratch_bytes = 0;  // CPU: per thread; 64-byte aligned, uninitialised
   int threads = 1;  // GPU: of a block
   std::int64_t shared_bytes = 0;  // GPU: of shared memory that a block asks for when it is launched
+  std::vector<TensorMap> maps = {};  // GPU: parameters after the buffers
 };
 
 struct KernelCode {

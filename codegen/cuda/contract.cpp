@@ -39,7 +39,7 @@ void emit_cuda_contract(const kir::Kernel& kernel, const std::string& symbol, co
 
 ContractOperand ContractOperand::lhs(const kir::Kernel& kernel, const kir::Contract& c, bool is_swapped) {
   return {.dtype = c.lhs,
-          .pointer = is_swapped ? "p1" : "p0",
+          .param = is_swapped ? 1 : 0,
           .batch = c.batch,
           .outer = c.m,
           .k = c.k,
@@ -52,7 +52,7 @@ ContractOperand ContractOperand::lhs(const kir::Kernel& kernel, const kir::Contr
 
 ContractOperand ContractOperand::rhs(const kir::Kernel& kernel, const kir::Contract& c, bool is_swapped) {
   return {.dtype = c.rhs,
-          .pointer = is_swapped ? "p0" : "p1",
+          .param = is_swapped ? 0 : 1,
           .batch = c.batch,
           .outer = c.n,
           .k = c.k,
@@ -86,6 +86,8 @@ int ContractOperand::width() const {
   while (!all_fit()) w /= 2;
   return w;
 }
+
+std::string ContractOperand::pointer() const { return fmt::format("p{}", param); }
 
 std::string ContractOperand::address(std::string_view batch_at, std::string_view outer_at,
                                      std::string_view k_at) const {

@@ -18,7 +18,7 @@ void emit_cuda_contract(const kir::Kernel& kernel, const std::string& symbol, co
 /// matrices is k.
 struct ContractOperand {
   DType dtype = DType::f32;
-  std::string pointer = {};
+  int param = 0;  // of the kernel
   kir::Contract::Dims batch = {}, outer = {}, k = {};
   std::vector<std::int64_t> batch_strides = {}, outer_strides = {}, k_strides = {};
   std::int64_t offset = 0;
@@ -33,6 +33,7 @@ struct ContractOperand {
   /// How many neighbours, a power of two and of at most 16 bytes, lie together wherever such a piece begins: the
   /// addresses of all pieces are multiples of it.
   int width() const;
+  std::string pointer() const;
   std::string address(std::string_view batch_at, std::string_view outer_at, std::string_view k_at) const;
 };
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "codegen/kir/kir.h"
+#include "codegen/program.h"
 #include "codegen/target.h"
 
 namespace sheaf::codegen {
@@ -18,6 +19,7 @@ struct CudaLaunch {
   int threads = 1;
   std::int64_t shared_bytes = 0;  // declared by the function itself
   std::int64_t dynamic_shared_bytes = 0;  // asked for at the launch
+  std::vector<TensorMap> maps = {};  // parameters after all others
 };
 
 struct CudaText {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <iterator>
 #include <limits>
+#include <optional>
 
 #include "codegen/cuda/contract.h"
 #include "codegen/cuda/epilogue.h"
@@ -49,6 +50,8 @@ constexpr MmaTile kTiles[] = {
 constexpr std::int64_t kMostPositions = 1 << 30;  // rows, columns or terms: they are counted in 32 bits
 constexpr std::int64_t kFewestSplitTerms = 256;
 constexpr int kMostSplits = 32;
+constexpr int kSlabPitch = 40, kSlabElements = 16 * kSlabPitch;  // of a warp, on the way of results to memory
+constexpr std::int64_t kSharedBytes = 227 * 1024;  // of a block of sm_90
 constexpr int kGroupedRows = 8;  // tiles of rows that neighbouring blocks share, so that L2 serves both operands
 
 constexpr std::int64_t kFewRows =
@@ -73,14 +76,27 @@ class Printer {
   Printer(const kir::Kernel& kernel, const MmaPlan& plan)
       : kernel_(kernel), epilogue_(kernel), p_(plan), t_(plan.tile), c_(plan.contract) {}
 
-  std::int64_t blocks() const { return tiles() * p_.splits * batches_; }
   std::int64_t elements() const { return batches_ * rows_ * columns_; }
 
+  CudaLaunch launch(const std::string& entry) const {
+    if (has_tensor_copies_) return pipeline_launch(entry);
+    return {.entry = entry,
+            .blocks = tiles() * p_.splits * batches_,
+            .threads = t_.threads(),
+            .shared_bytes = 0,
+            .dynamic_shared_bytes = std::int64_t{2} * t_.stages * t_.stage_elements()};
+  }
+
   std::string print(const std::string& entry) const {
+    if (has_tensor_copies_) return print_pipeline(entry);
     std::string out = signature(entry, t_.threads());
     out += "  SF_DYNAMIC_SHARED(sf_u16, memory);\n";
-    out += place() + sums() + loads() + (t_.is_wgmma ? products_of_warpgroups() : products()) + results() + "}\n";
-    return out;
+    out += warp_of("threadIdx.x / 32") + place("blockIdx.x") + sums() + loads();
+    out += (t_.is_wgmma ? products_of_warpgroups() : products());
+    out +=
+        fmt::format("  sf_cp_async_wait<0>();\n  __syncthreads();\n  float* const part = (float*)memory + warp * {};\n",
+                    kSlabElements);
+    return out + results() + "}\n";
   }
 
   /// The second launch: the splits' sums of one element after the other.
@@ -101,24 +117,25 @@ class Printer {
   std::int64_t column_tiles() const { return ceil_div(columns_, t_.columns); }
   std::int64_t tiles() const { return row_tiles() * column_tiles(); }
 
-  std::string signature(const std::string& entry, int threads) const {
-    return fmt::format("extern \"C\" __global__ void __launch_bounds__({}) {}({}{}) {{\n", threads, entry,
-                       epilogue_.parameters(), p_.splits > 1 ? ", sf_u8* scratch" : "");
+  std::string signature(const std::string& entry, int threads, std::string_view maps = "") const {
+    return fmt::format("extern \"C\" __global__ void __launch_bounds__({}) {}({}{}{}) {{\n", threads, entry,
+                       epilogue_.parameters(), p_.splits > 1 ? ", sf_u8* scratch" : "", maps);
+  }
+
+  std::string warp_of(std::string_view warp) const {
+    return fmt::format(
+        "  const int lane = threadIdx.x % 32, warp = {}, warp_row = warp / {} * {}, warp_column = warp % {} * {};\n",
+        warp, t_.columns / t_.warp_columns, t_.warp_rows, t_.columns / t_.warp_columns, t_.warp_columns);
   }
 
   /// Blocks that follow each other walk down a few tiles of rows before they go on to the next columns.
-  std::string place() const {
-    std::string out =
-        fmt::format("  const sf_i32 tile = blockIdx.x % {}, split = blockIdx.x / {} % {}, b = blockIdx.x / {};\n",
-                    tiles(), tiles(), p_.splits, tiles() * p_.splits);
+  std::string place(std::string_view block) const {
+    std::string out = fmt::format("  const sf_i32 tile = {0} % {1}, split = {0} / {1} % {2}, b = {0} / {3};\n", block,
+                                  tiles(), p_.splits, tiles() * p_.splits);
     out += fmt::format(
         "  const sf_i32 group = tile / {0} * {1}, height = {2} - group < {1} ? {2} - group : {1};\n"
         "  const sf_i32 row0 = (group + tile % {0} % height) * {3}, column0 = tile % {0} / height * {4};\n",
         kGroupedRows * column_tiles(), kGroupedRows, row_tiles(), t_.rows, t_.columns);
-    out += fmt::format(
-        "  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warp_row = warp / {0} * {1}, warp_column = warp "
-        "% {0} * {2};\n",
-        t_.columns / t_.warp_columns, t_.warp_rows, t_.warp_columns);
     out +=
         p_.splits == 1
             ? fmt::format("  const sf_i32 k_begin = 0, k_end = {};\n", terms_)
@@ -156,9 +173,9 @@ class Printer {
     const std::string at = t_.is_wgmma && !o.has_k_rows()
                                ? fmt::format("{} + q / 64 * {} + sf_tile_at<64>(r, q % 64)", tile, 64 * t_.terms)
                                : fmt::format("{} + sf_tile_at<{}>(r, q)", tile, columns);
-    const std::string copy = width == 1 ? fmt::format("*({}) = is_there ? {}[{}] : (sf_u16)0", at, o.pointer, address)
+    const std::string copy = width == 1 ? fmt::format("*({}) = is_there ? {}[{}] : (sf_u16)0", at, o.pointer(), address)
                                         : fmt::format("sf_cp_async<{}>({}, {} + (is_there ? {} : 0), is_there)",
-                                                      2 * width, at, o.pointer, address);
+                                                      2 * width, at, o.pointer(), address);
     return fmt::format(
         "{unroll}    for (int i = 0; i < {copies}; ++i) {{\n"
         "      const int c = threadIdx.x + {threads} * i, r = c / {per_row}, q = c % {per_row} * {width};\n"
@@ -214,13 +231,30 @@ class Printer {
         fmt::arg("mma", c_.lhs == DType::bf16 ? "sf_mma_bf16" : "sf_mma_f16"));
   }
 
-  /// The products of one stage are waited for while those of the next are under way, so a stage is loaded into where
-  /// the one before the last but one was read from.
-  std::string products_of_warpgroups() const {
+  /// Of one stage, by the four warps that `warp` belongs to.
+  std::string warpgroup_multiplies() const {
     const auto descriptor = [](const ContractOperand& o, const std::string& tile) {
       return o.has_k_rows() ? fmt::format("sf_wgmma_descriptor({} + k)", tile)
                             : fmt::format("sf_wgmma_descriptor_trans({} + 64 * k, 8192)", tile);
     };
+    return fmt::format(
+        "    const sf_u16* const lhs = memory + stage * {stage} + warp / 4 * {group};\n"
+        "    const sf_u16* const rhs = memory + stage * {stage} + {lhs_elements};\n"
+        "    sf_wgmma_fence();\n"
+        "#pragma unroll\n"
+        "    for (int k = 0; k < {terms}; k += 16) sf_wgmma_{type}<{n}, {lhs_trans}, {rhs_trans}>(&sums[0][0][0], {left}, "
+        "{right});\n"
+        "    sf_wgmma_commit();\n",
+        fmt::arg("terms", t_.terms), fmt::arg("stage", t_.stage_elements()), fmt::arg("group", 64 * t_.terms),
+        fmt::arg("lhs_elements", t_.rows * t_.terms), fmt::arg("type", c_.lhs == DType::bf16 ? "bf16" : "f16"),
+        fmt::arg("n", t_.warp_columns), fmt::arg("lhs_trans", lhs_.has_k_rows() ? 0 : 1),
+        fmt::arg("rhs_trans", rhs_.has_k_rows() ? 0 : 1), fmt::arg("left", descriptor(lhs_, "lhs")),
+        fmt::arg("right", descriptor(rhs_, "rhs")));
+  }
+
+  /// The products of one stage are waited for while those of the next are under way, so a stage is loaded into where
+  /// the one before the last but one was read from.
+  std::string products_of_warpgroups() const {
     return fmt::format(
         "#pragma unroll\n"
         "  for (int s = 0; s < {ahead}; ++s) {{\n"
@@ -232,13 +266,7 @@ class Printer {
         "    sf_cp_async_wait<{pending}>();\n"
         "    sf_async_proxy_fence();\n"
         "    __syncthreads();\n"
-        "    const sf_u16* const lhs = memory + stage * {stage} + warp / 4 * {group};\n"
-        "    const sf_u16* const rhs = memory + stage * {stage} + {lhs_elements};\n"
-        "    sf_wgmma_fence();\n"
-        "#pragma unroll\n"
-        "    for (int k = 0; k < {terms}; k += 16) sf_wgmma_{type}<{n}, {lhs_trans}, {rhs_trans}>(&sums[0][0][0], {left}, "
-        "{right});\n"
-        "    sf_wgmma_commit();\n"
+        "{multiply}"
         "    if (k0 + {reach} < k_end) load(stage < 2 ? stage + {ahead} : stage - 2, k0 + {reach});\n"
         "    sf_cp_async_commit();\n"
         "    sf_wgmma_wait<1>();\n"
@@ -246,47 +274,150 @@ class Printer {
         "  }}\n"
         "  sf_wgmma_wait<0>();\n",
         fmt::arg("ahead", t_.stages - 2), fmt::arg("pending", t_.stages - 3), fmt::arg("terms", t_.terms),
-        fmt::arg("reach", t_.terms * (t_.stages - 2)), fmt::arg("stage", t_.stage_elements()),
-        fmt::arg("group", 64 * t_.terms), fmt::arg("lhs_elements", t_.rows * t_.terms),
-        fmt::arg("type", c_.lhs == DType::bf16 ? "bf16" : "f16"), fmt::arg("n", t_.warp_columns),
-        fmt::arg("lhs_trans", lhs_.has_k_rows() ? 0 : 1), fmt::arg("rhs_trans", rhs_.has_k_rows() ? 0 : 1),
-        fmt::arg("left", descriptor(lhs_, "lhs")), fmt::arg("right", descriptor(rhs_, "rhs")),
+        fmt::arg("reach", t_.terms * (t_.stages - 2)), fmt::arg("multiply", warpgroup_multiplies()),
         fmt::arg("last", t_.stages - 1));
   }
 
-  /// 16 rows of a warp at a time go through shared memory, so that they are written as they lie. The pitch lets a
-  /// fragment's rows begin 8 banks apart.
+  // ---- tensor copies: four warps more, of which one thread copies, and blocks that go from tile to tile ----
+
+  /// Bytes of the stages, of the slabs that results leave through, and of two mbarriers for each stage.
+  std::int64_t stages_bytes() const { return std::int64_t{2} * t_.stage_elements() * pipeline_stages(); }
+  std::int64_t slabs_bytes() const { return std::int64_t{4} * kSlabElements * t_.threads() / 32; }
+  int pipeline_stages() const {
+    return static_cast<int>((kSharedBytes - slabs_bytes()) / (2 * t_.stage_elements() + 16));
+  }
+
+  CudaLaunch pipeline_launch(const std::string& entry) const {
+    return {.entry = entry,
+            .blocks = std::min<std::int64_t>(tiles() * p_.splits * batches_, cuda_multiprocessors({.gpu = "sm_90a"})),
+            .threads = t_.threads() + 128,
+            .shared_bytes = 0,
+            .dynamic_shared_bytes = stages_bytes() + slabs_bytes() + 16 * pipeline_stages(),
+            .maps = {*tensor_map(lhs_, t_.rows), *tensor_map(rhs_, t_.columns)}};
+  }
+
+  /// Rows of the map from one element of the batch to the next.
+  static std::int64_t batch_rows(const ContractOperand& o) {
+    return o.batch_strides[0] / (o.has_k_rows() ? o.outer_strides[0] : o.k_strides[0]);
+  }
+
+  /// The operand as one matrix of all of the batch; none where it does not lie so. A box may then reach into the next
+  /// element of the batch: into rows or columns that are not stored, but not into terms.
+  std::optional<TensorMap> tensor_map(const ContractOperand& o, int extent) const {
+    if (o.batch.extents.size() != 1 || o.outer.extents.size() != 1 || o.k.extents.size() != 1 || o.width() != 8)
+      return {};
+    const bool has_k_rows = o.has_k_rows();
+    const std::int64_t pitch = has_k_rows ? o.outer_strides[0] : o.k_strides[0];
+    if (pitch <= 0 || o.batch_strides[0] < 0 || o.batch_strides[0] % pitch != 0) return {};
+    if (!has_k_rows && o.batch_strides[0] != 0 && o.batch.extents[0] > 1 && terms_ % t_.terms != 0) return {};
+    const std::int64_t rows = has_k_rows ? o.outer.extents[0] : terms_;
+    return TensorMap{.buffer = o.param,
+                     .dtype = o.dtype,
+                     .offset = o.offset,
+                     .columns = has_k_rows ? terms_ : o.outer.extents[0],
+                     .rows = (o.batch.extents[0] - 1) * batch_rows(o) + rows,
+                     .pitch = pitch,
+                     .box_columns = 64,
+                     .box_rows = has_k_rows ? extent : t_.terms};
+  }
+
+  std::string tensor_copies(const ContractOperand& o, std::string_view name, std::string_view first, int extent,
+                            int begin) const {
+    std::string out;
+    const std::string to = fmt::format("memory + stage * {} + {}", t_.stage_elements(), begin);
+    if (o.has_k_rows())
+      return fmt::format("        sf_tma_load_2d({}, &{}, full + stage, k0, {} + b * {});\n", to, name, first,
+                         batch_rows(o));
+    for (int part = 0; part < extent; part += 64)
+      out += fmt::format("        sf_tma_load_2d({} + {}, &{}, full + stage, {} + {}, k0 + b * {});\n", to,
+                         part * t_.terms, name, first, part, batch_rows(o));
+    return out;
+  }
+
+  std::string print_pipeline(const std::string& entry) const {
+    std::string out =
+        signature(entry, t_.threads() + 128,
+                  ", const __grid_constant__ sf_tensor_map lhs_map, const __grid_constant__ sf_tensor_map "
+                  "rhs_map");
+    out += fmt::format(
+        "  SF_DYNAMIC_SHARED(sf_u16, memory);\n"
+        "  sf_u64* const full = (sf_u64*)(memory + {barriers});\n  sf_u64* const empty = full + {stages};\n"
+        "  if (threadIdx.x == 0) {{\n"
+        "    for (int s = 0; s < {stages}; ++s) {{\n"
+        "      sf_mbarrier_init(full + s, 1);\n      sf_mbarrier_init(empty + s, {readers});\n    }}\n"
+        "    sf_mbarrier_init_fence();\n  }}\n  __syncthreads();\n",
+        fmt::arg("barriers", (stages_bytes() + slabs_bytes()) / 2), fmt::arg("stages", pipeline_stages()),
+        fmt::arg("readers", t_.rows / 64));
+    const std::string tiles_of_block = fmt::format(
+        "  for (sf_i32 block = blockIdx.x; block < {}; block += gridDim.x) {{\n", tiles() * p_.splits * batches_);
+    out += "  if (threadIdx.x < 128) {\n" + producer(tiles_of_block) + "    return;\n  }\n";
+    return out + consumer(tiles_of_block) + "}\n";
+  }
+
+  std::string producer(const std::string& tiles_of_block) const {
+    return fmt::format(
+        "  sf_registers_down<40>();\n  if (threadIdx.x > 0) return;\n  int stage = 0, parity = 1;\n{tiles}{place}"
+        "    for (sf_i32 k0 = k_begin; k0 < k_end; k0 += {terms}) {{\n"
+        "        sf_mbarrier_wait(empty + stage, parity);\n"
+        "        sf_mbarrier_expect(full + stage, {bytes});\n{lhs}{rhs}"
+        "        if (++stage == {stages}) stage = 0, parity ^= 1;\n"
+        "    }}\n  }}\n",
+        fmt::arg("tiles", tiles_of_block), fmt::arg("place", place("block")), fmt::arg("terms", t_.terms),
+        fmt::arg("bytes", 2 * t_.stage_elements()), fmt::arg("lhs", tensor_copies(lhs_, "lhs_map", "row0", t_.rows, 0)),
+        fmt::arg("rhs", tensor_copies(rhs_, "rhs_map", "column0", t_.columns, t_.rows * t_.terms)),
+        fmt::arg("stages", pipeline_stages()));
+  }
+
+  /// A stage may be loaded again once the products after it are under way, since its own are then done.
+  std::string consumer(const std::string& tiles_of_block) const {
+    return fmt::format(
+        "  sf_registers_up<232>();\n{warp}"
+        "  float* const part = (float*)(memory + {slabs}) + warp * {slab};\n"
+        "  int stage = 0, parity = 0;\n{tiles}{place}{sums}"
+        "  for (sf_i32 k0 = k_begin; k0 < k_end; k0 += {terms}) {{\n"
+        "    sf_mbarrier_wait(full + stage, parity);\n{multiply}"
+        "    sf_wgmma_wait<1>();\n"
+        "    if (k0 > k_begin && threadIdx.x % 128 == 0) sf_mbarrier_arrive(empty + (stage == 0 ? {last} : stage - 1));\n"
+        "    if (++stage == {stages}) stage = 0, parity ^= 1;\n"
+        "  }}\n"
+        "  sf_wgmma_wait<0>();\n"
+        "  if (threadIdx.x % 128 == 0) sf_mbarrier_arrive(empty + (stage == 0 ? {last} : stage - 1));\n{results}  }}\n",
+        fmt::arg("warp", warp_of("threadIdx.x / 32 - 4")), fmt::arg("slabs", stages_bytes() / 2),
+        fmt::arg("slab", kSlabElements), fmt::arg("tiles", tiles_of_block), fmt::arg("place", place("block")),
+        fmt::arg("sums", sums()), fmt::arg("terms", t_.terms), fmt::arg("multiply", warpgroup_multiplies()),
+        fmt::arg("last", pipeline_stages() - 1), fmt::arg("stages", pipeline_stages()), fmt::arg("results", results()));
+  }
+
+  /// 16 rows and 32 columns of a warp at a time go through its part of shared memory, so that they are written as they
+  /// lie. The pitch lets a fragment's rows begin 8 banks apart.
   std::string results() const {
     return fmt::format(
-        "  sf_cp_async_wait<0>();\n"
-        "  __syncthreads();\n"
-        "  float* const part = (float*)memory + warp * {slab};\n"
         "#pragma unroll\n"
-        "  for (int i = 0; i < {m}; ++i) {{\n"
+        "  for (int i = 0; i < {m}; ++i)\n"
         "#pragma unroll\n"
-        "    for (int j = 0; j < {n}; ++j)\n"
+        "    for (int c = 0; c < {slabs}; ++c) {{\n"
         "#pragma unroll\n"
-        "      for (int h = 0; h < 2; ++h)\n"
-        "        sf_store(part + (lane / 4 + 8 * h) * {pitch} + 8 * j + lane % 4 * 2, sf_vec<float, 2>{{sums[i][j][2 * "
-        "h], sums[i][j][2 * h + 1]}});\n"
-        "    __syncwarp();\n"
+        "      for (int j = 0; j < 4; ++j)\n"
+        "#pragma unroll\n"
+        "        for (int h = 0; h < 2; ++h)\n"
+        "          sf_store(part + (lane / 4 + 8 * h) * {pitch} + 8 * j + lane % 4 * 2, sf_vec<float, 2>{{sums[i][4 * c + "
+        "j][2 * h], sums[i][4 * c + j][2 * h + 1]}});\n"
+        "      __syncwarp();\n"
         "#pragma unroll 2\n"
-        "    for (int e = lane; e < {elements}; e += 32) {{\n"
-        "      const sf_i32 row = row0 + warp_row + 16 * i + e / {width}, column = column0 + warp_column + e % {width};\n"
-        "      const float sum = part[e / {width} * {pitch} + e % {width}];\n"
-        "      if (row < {rows} && column < {columns}) {{ {store} }}\n"
-        "    }}\n"
-        "    __syncwarp();\n"
-        "  }}\n",
-        fmt::arg("slab", 16 * pitch()), fmt::arg("m", t_.warp_rows / 16), fmt::arg("n", t_.warp_columns / 8),
-        fmt::arg("pitch", pitch()), fmt::arg("elements", 16 * t_.warp_columns), fmt::arg("width", t_.warp_columns),
+        "      for (int r = 0; r < 16; ++r) {{\n"
+        "        const sf_i32 row = row0 + warp_row + 16 * i + r, column = column0 + warp_column + 32 * c + lane;\n"
+        "        const float sum = part[r * {pitch} + lane];\n"
+        "        if (row < {rows} && column < {columns}) {{ {store} }}\n"
+        "      }}\n"
+        "      __syncwarp();\n"
+        "    }}\n",
+        fmt::arg("m", t_.warp_rows / 16), fmt::arg("slabs", t_.warp_columns / 32), fmt::arg("pitch", kSlabPitch),
         fmt::arg("rows", rows_), fmt::arg("columns", columns_),
         fmt::arg("store", p_.splits == 1
                               ? store()
                               : fmt::format("((float*)scratch)[split * {}ll + (b * {}ll + row) * {} + column] = sum;",
                                             elements(), rows_, columns_)));
   }
-  int pitch() const { return t_.warp_columns + 8; }
 
   /// `sum` is what the element [b, row, column] comes to.
   std::string store() const {
@@ -301,6 +432,7 @@ class Printer {
   std::int64_t rows_ = size_of(c_.m), columns_ = size_of(c_.n), terms_ = size_of(c_.k), batches_ = size_of(c_.batch);
   ContractOperand lhs_ = ContractOperand::lhs(kernel_, c_, p_.is_swapped);
   ContractOperand rhs_ = ContractOperand::rhs(kernel_, c_, p_.is_swapped);
+  bool has_tensor_copies_ = t_.is_wgmma && tensor_map(lhs_, t_.rows) && tensor_map(rhs_, t_.columns);
 };
 
 }  // namespace
@@ -345,12 +477,7 @@ MmaPlan plan_mma(const kir::Contract& contract, const Target& target) {
 void emit_mma(const kir::Kernel& kernel, const MmaPlan& plan, const std::string& symbol, CudaText& out) {
   constexpr int kFinishThreads = 256;
   const Printer printer(kernel, plan);
-  const MmaTile& t = plan.tile;
-  out.launches.push_back({.entry = symbol + "_0",
-                          .blocks = printer.blocks(),
-                          .threads = t.threads(),
-                          .shared_bytes = 0,
-                          .dynamic_shared_bytes = std::int64_t{2} * t.stages * t.stage_elements()});
+  out.launches.push_back(printer.launch(symbol + "_0"));
   out.functions += printer.print(out.launches.back().entry);
   if (plan.splits == 1) return;
   out.scratch_bytes = printer.elements() * plan.splits * std::int64_t{4};

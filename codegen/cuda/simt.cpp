@@ -104,10 +104,10 @@ class Printer {
     const std::string copy =
         is_copied
             ? fmt::format("sf_cp_async<{}>({} + {}, {} + (is_there ? {} : 0), is_there)", width * size_bytes(o.dtype),
-                          tile, place_of(extent, "t", "e"), o.pointer, o.address("b", "at", "k"))
+                          tile, place_of(extent, "t", "e"), o.pointer(), o.address("b", "at", "k"))
             : fmt::format(
                   "{}[{}] = is_there ? {} : ({})0", tile, place_of(extent, "t", "e"),
-                  cuda_converted(o.dtype, c_.accumulate, fmt::format("{}[{}]", o.pointer, o.address("b", "at", "k"))),
+                  cuda_converted(o.dtype, c_.accumulate, fmt::format("{}[{}]", o.pointer(), o.address("b", "at", "k"))),
                   acc());
     return fmt::format(
         "{unroll}    for (int i = 0; i < {copies}; ++i) {{\n"

@@ -118,6 +118,38 @@ TEST_CASE("batches, few rows, few columns, transposed results and other dtypes a
              planned({.name = "transposed", .m = 72, .n = 88, .k = 40, .out_is_transposed = true})});
 }
 
+TEST_CASE("one block that copies tensors goes on from tile to tile, and through a batch") {
+  const auto by_one = [](const Product& p) {
+    Contraction all = with_tile(p, codegen::mma_tiles()[1]);
+    CHECK(codegen::mma_tiles()[1].is_wgmma);
+    all.emit = [emit = all.emit](const std::string& symbol, codegen::CudaText& out) {
+      emit(symbol, out);
+      CHECK(out.launches.back().maps.size() == 2);
+      out.launches.back().blocks = 1;
+    };
+    return all;
+  };
+  std::vector<Contraction> all;
+  for_each_layout({.m = 136, .n = 264, .k = 200}, [&](const Product& p) { all.push_back(by_one(p)); });
+  for_each_layout({.batch = 3, .m = 72, .n = 136, .k = 128}, [&](const Product& p) { all.push_back(by_one(p)); });
+  check_all(std::move(all));
+}
+
+TEST_CASE("a stage that is copied into before both warpgroups have read it is a race") {
+  Contraction eager = with_tile({.name = "eager", .m = 128, .n = 128, .k = 1024}, codegen::mma_tiles()[1]);
+  eager.emit = [emit = eager.emit](const std::string& symbol, codegen::CudaText& out) {
+    emit(symbol, out);
+    // One thread of each becomes two of the first.
+    const std::string right = "threadIdx.x % 128 == 0", wrong = "threadIdx.x / 32 == 4 && threadIdx.x % 16 == 0";
+    for (std::size_t i = out.functions.find(right); i != std::string::npos; i = out.functions.find(right, i))
+      out.functions.replace(i, right.size(), wrong);
+  };
+  const Contractions all({eager});
+  std::vector<Bytes> buffers = all.inputs(0);
+  Counters unused;
+  CHECK(fault_kind(all.try_on_engine(0, buffers, {}, unused)) == "race");
+}
+
 TEST_CASE("terms that several blocks share are added in order") {
   const kir::Kernel chosen = Product{.m = 16, .n = 128, .k = 2048}.kernel();
   CHECK(plan_of(chosen).splits == 8);

@@ -121,9 +121,15 @@ class Contractions {
     return buffers;
   }
 
-  /// What is not read begins as memory that nothing has written, and temporaries are not there at all.
   std::vector<Bytes> run_on_engine(std::size_t i, std::vector<Bytes> buffers, const Policy& policy,
                                    Counters& sum) const {
+    const absl::Status status = try_on_engine(i, buffers, policy, sum);
+    REQUIRE_MESSAGE(status.ok(), all_[i].name, ": ", status.ToString());
+    return buffers;
+  }
+
+  /// What is not read begins as memory that nothing has written, and temporaries are not there at all.
+  absl::Status try_on_engine(std::size_t i, std::vector<Bytes>& buffers, const Policy& policy, Counters& sum) const {
     Buffers b;
     std::vector<std::byte*> at;
     for (std::size_t p = 0; p < buffers.size(); ++p) {
@@ -136,12 +142,16 @@ class Contractions {
     }
     if (emitted_[i].scratch_bytes > 0) b.add_unwritten<std::byte>("scratch", emitted_[i].scratch_bytes);
     for (const codegen::CudaLaunch& l : emitted_[i].launches) {
+      std::vector<void*> params = b.params();
+      std::vector<sf_host::TensorMap> maps;
+      for (const codegen::TensorMap& m : l.maps) maps.push_back(encoded(m, at[static_cast<std::size_t>(m.buffer)]));
+      for (sf_host::TensorMap& m : maps) params.push_back(&m);
       const auto ran = run(text_->kernel(l.entry),
                            {.grid = {static_cast<unsigned>(l.blocks)},
                             .block = {static_cast<unsigned>(l.threads)},
                             .dynamic_shared_bytes = l.dynamic_shared_bytes},
-                           b.params().data(), b.allocations, policy);
-      REQUIRE_MESSAGE(ran.ok(), all_[i].name, ": ", ran.status().ToString());
+                           params.data(), b.allocations, policy);
+      if (!ran.ok()) return ran.status();
       sum.sectors_read += ran->sectors_read, sum.ideal_sectors_read += ran->ideal_sectors_read;
       sum.sectors_written += ran->sectors_written, sum.ideal_sectors_written += ran->ideal_sectors_written;
       sum.shared_wavefronts += ran->shared_wavefronts;
@@ -149,10 +159,21 @@ class Contractions {
     }
     for (std::size_t p = 0; p < buffers.size(); ++p)
       if (at[p]) std::memcpy(buffers[p].data(), at[p], buffers[p].size());
-    return buffers;
+    return absl::OkStatus();
   }
 
  private:
+  static sf_host::TensorMap encoded(const codegen::TensorMap& m, const std::byte* buffer) {
+    const auto bytes = static_cast<unsigned>(size_bytes(m.dtype));
+    return {.base = buffer + m.offset * bytes,
+            .dims = {static_cast<std::uint64_t>(m.columns), static_cast<std::uint64_t>(m.rows)},
+            .row_bytes = static_cast<std::uint64_t>(m.pitch) * bytes,
+            .box = {static_cast<unsigned>(m.box_columns), static_cast<unsigned>(m.box_rows)},
+            .element_bytes = bytes,
+            .swizzle_bytes = 128,
+            .unused = {}};
+  }
+
   std::vector<Contraction> all_;
   std::vector<codegen::CudaText> emitted_;
   std::optional<Text> text_;

@@ -208,6 +208,8 @@ class Machine {
   void try_complete(std::uint64_t* address, Mbarrier& m);
   bool has_completed(const Fiber& f) const;
   int tma_party() const { return threads_; }
+  /// A bit for each warpgroup whose products the party stands for.
+  std::uint16_t warpgroups_of(std::uint16_t party) const;
   int wgmma_party(const Fiber& f) const { return threads_ + 1 + f.index / 128; }
 
   // ---- tensor cores ----

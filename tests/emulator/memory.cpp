@@ -186,11 +186,22 @@ void Machine::touch_cell(Fiber& f, const Region& r, Cell& cell, std::int64_t off
     cell.reader = party;
     cell.read_at = history_.now();
   } else if (cell.reader != party) {
-    const bool is_warp = cell.reader != Party::kAnyone && (cell.reader & Party::kWarp);
+    const std::uint16_t others = warpgroups_of(cell.reader), mine = warpgroups_of(party);
+    const bool is_warp = cell.reader < Party::kWarpgroups && (cell.reader & Party::kWarp);
     const int warp = is_warp ? cell.reader & 0x1f : cell.reader < threads_ ? cell.reader / 32 : -1;
     const bool joins_warp = cell.read_at >= history_.began() && party < threads_ && party / 32 == warp;
-    cell.reader = joins_warp ? static_cast<std::uint16_t>(Party::kWarp | warp) : Party::kAnyone;
+    cell.reader = joins_warp ? static_cast<std::uint16_t>(Party::kWarp | warp)
+                  : others && mine && cell.read_at >= history_.began()
+                      ? static_cast<std::uint16_t>(Party::kWarpgroups | others | mine)
+                      : Party::kAnyone;
   }
+}
+
+std::uint16_t Machine::warpgroups_of(std::uint16_t party) const {
+  const int who = party & Party::kMask, group = who - wgmma_party(fibers_[0]);
+  if (who == Party::kAnyone) return 0;
+  if (who >= Party::kWarpgroups) return static_cast<std::uint16_t>(who & 0xff);
+  return group >= 0 && group < 8 ? static_cast<std::uint16_t>(1 << group) : std::uint16_t{0};
 }
 
 bool Machine::is_ordered(const Fiber& f, const Region& r, std::uint16_t party, Clock at) const {
@@ -204,6 +215,11 @@ bool Machine::is_ordered(const Fiber& f, const Region& r, std::uint16_t party, C
     return true;
   };
   if (who == Party::kAnyone) return knows_all(0, f.index) && knows_all(f.index + 1, threads_);
+  if (const unsigned groups = warpgroups_of(party); groups != 0) {
+    for (int g = 0; g < 8; ++g)
+      if ((groups >> g & 1) && !history_.knows(f.index, wgmma_party(fibers_[0]) + g, at)) return false;
+    return true;
+  }
   if (who & Party::kWarp) {
     const int warp = who & 0x1f;
     return knows_all(warp * 32, std::min(threads_, warp * 32 + 32));
@@ -239,6 +255,7 @@ std::int64_t Machine::block_of(Clock at) const {
 std::string Machine::party_name(std::uint16_t party) const {
   const int who = party & Party::kMask;
   if (who == Party::kAnyone) return "several threads";
+  if (who >= Party::kWarpgroups) return "several warpgroups";
   if (who & Party::kWarp) return fmt::format("several threads of warp {}", who & 0x1f);
   if (who == threads_) return "the tensor copy";
   if (who > threads_) return fmt::format("warpgroup {}", who - threads_ - 1);

@@ -22,6 +22,7 @@ struct Cell {
 /// Who, in 16 bits. Readers since the last write that no order connects are one party of several.
 struct Party {
   static constexpr std::uint16_t kWarp = 0x800;  // + number: several threads of one warp
+  static constexpr std::uint16_t kWarpgroups = 0xc00;  // + one bit for each: the products of several warpgroups
   static constexpr std::uint16_t kAnyone = 0xfff;
   static constexpr std::uint16_t kMask = 0xfff;
   static constexpr std::uint16_t kInFlight = 0x4000;  // the write has begun and nobody has waited for it

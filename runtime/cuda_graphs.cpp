@@ -158,10 +158,11 @@ absl::Status CudaGraphs::patch(Graph& graph, std::span<const Launch> launches) {
     const absl::StatusOr<const CudaKernel::Functions*> functions = functions_of(gpu_, launch);
     if (!functions.ok()) return functions.status();
     CudaLaunch patched((**functions)[node.phase], launch.kernel->code().phases[node.phase], launch.buffers);
-    const cuda::CUDA_KERNEL_NODE_PARAMS parameters = patched.node();
+    const absl::StatusOr<cuda::CUDA_KERNEL_NODE_PARAMS> parameters = patched.node(gpu_.cuda);
+    if (!parameters.ok()) return parameters.status();
     counters().nodes_patched.fetch_add(1, std::memory_order_relaxed);
     absl::Status status =
-        gpu_.cuda.status(gpu_.cuda.cuGraphExecKernelNodeSetParams(graph.executable, node.node, &parameters),
+        gpu_.cuda.status(gpu_.cuda.cuGraphExecKernelNodeSetParams(graph.executable, node.node, &*parameters),
                          "cuGraphExecKernelNodeSetParams");
     if (!status.ok()) return status;
   }

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "absl/container/inlined_vector.h"
+#include "absl/status/statusor.h"
 #include "codegen/program.h"
 #include "runtime/driver/cuda.h"
 
@@ -15,11 +17,16 @@ class CudaLaunch {
   CudaLaunch(cuda::CUfunction function, const codegen::Phase& phase, std::span<void* const> buffers);
 
   absl::Status on(const Cuda& cuda, cuda::CUstream stream);
-  cuda::CUDA_KERNEL_NODE_PARAMS node();
+  /// As it is while this stays where it is.
+  absl::StatusOr<cuda::CUDA_KERNEL_NODE_PARAMS> node(const Cuda& cuda);
 
  private:
+  absl::Status encode_maps(const Cuda& cuda);
+
   const cuda::CUfunction function_;
   const codegen::Phase& phase_;
+  const std::span<void* const> buffers_;
+  std::vector<cuda::CUtensorMap> maps_;
   absl::InlinedVector<void*, 16> parameters_;  // each points to where its value is
 };
 

@@ -71,6 +71,19 @@ TEST_CASE("a product that is itself a result is stored beside what follows it") 
   }
 }
 
+TEST_CASE("a large product of halves with a bias is right, run after run and with other operands") {
+  const auto f = jit([](Array x, Array w, Array bias) { return relu(matmul(x, w) + bias); });
+  const Array rows = array({0, 1000, 2047});
+  const Array w = operands(bf16, 1, 2048, 64).w, bias = operands(bf16, 1, 2048, 64).bias;
+  for (std::uint64_t run = 0; run < 4; ++run) {
+    const Array x = convert(random::normal(random::key(run), {2048, 64}, f32), bf16);
+    const Array y = f(x, w, bias);
+    const auto some = [&](Array a) { return convert(take(a, rows), f64); };
+    const Array want = relu(matmul(some(x), convert(w, f64)) + convert(bias, f64));
+    CHECK(distance(some(y), want) < 10 * tolerance_of(bf16));
+  }
+}
+
 TEST_CASE("gradients of a layer are right in every float dtype") {
   const auto loss = [](Array x, Array w, Array bias, Array residual) {
     return sum(square(convert(layer({x, w, bias, residual}), f64)));

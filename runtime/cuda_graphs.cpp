@@ -11,6 +11,7 @@
 #include "runtime/counters.h"
 #include "runtime/cuda_launch.h"
 #include "runtime/cuda_module.h"
+#include "runtime/kernel.h"
 
 namespace sheaf::runtime {
 namespace {

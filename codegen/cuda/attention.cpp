@@ -90,8 +90,9 @@ class Writer {
   Tiling forward_tiling() const {
     Tiling t;
     if (a_.queries > 64 && widest() <= 128) t.rows = 128;
-    if (widest() > 64) t.columns = widest() <= 128 ? 48 : widest() <= 192 ? 64 : 32;
-    if (widest() > 96 && (has_score_operands() || f() != v())) t.columns = 32;
+    if (widest() > 64) t.columns = 48;
+    if (widest() > 112 || (widest() > 96 && (has_score_operands() || f() != v()))) t.columns = 32;
+    if (widest() > 128 && widest() <= 192) t.columns = 64;
     return t;
   }
   Tiling keys_tiling() const {

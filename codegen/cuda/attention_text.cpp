@@ -6,6 +6,7 @@
 namespace sheaf::codegen {
 namespace {
 
+// Chunks of rows a multiple of 8 apart change places alike, so such a distance is a constant beside an address.
 // M tiles of 16 rows and N of 8 columns: element i of lane 4 g + t is row g + i / 2 * 8, column 2 t + i % 2.
 constexpr CudaPiece kPieces[] = {
     {"sf_mma_half", R"(
@@ -31,7 +32,7 @@ template <bool IsBf16, int Columns, int M, int N, class Left> __device__ __force
 #pragma unroll
     for (int n = 0; n < N; n += 2) {
       sf_u32 b[4];
-      sf_ldmatrix<4>(b, right + sf_tile_at<Columns>(8 * n + lane / 16 * 8 + lane % 8, k + lane / 8 % 2 * 8));
+      sf_ldmatrix<4>(b, right + 8 * n * Columns + sf_tile_at<Columns>(lane / 16 * 8 + lane % 8, k + lane / 8 % 2 * 8));
 #pragma unroll
       for (int m = 0; m < M; ++m) {
         sf_mma_half<IsBf16>(sums[m][n], a[m], b);
@@ -45,7 +46,7 @@ template <bool IsBf16, int Columns, int M, int N> __device__ __forceinline__ voi
   const int lane = sf_here(threadIdx.x) % 32;
   const auto load = [&](sf_u32 (&a)[M][4], int k) {
 #pragma unroll
-    for (int m = 0; m < M; ++m) sf_ldmatrix<4>(a[m], left + sf_tile_at<Columns>(row + 16 * m + lane % 16, k + lane / 16 * 8));
+    for (int m = 0; m < M; ++m) sf_ldmatrix<4>(a[m], left + (row + 16 * m) * Columns + sf_tile_at<Columns>(lane % 16, k + lane / 16 * 8));
   };
   sf_products<IsBf16, Columns>(sums, load, right);
 })"},
@@ -64,7 +65,7 @@ template <bool IsBf16, int Columns, int M, int K, int N> __device__ __forceinlin
 #pragma unroll
     for (int n = 0; n < N; n += 2) {
       sf_u32 b[4];
-      sf_ldmatrix_trans<4>(b, right + sf_tile_at<Columns>(8 * k + lane % 16, 8 * n + lane / 16 * 8));
+      sf_ldmatrix_trans<4>(b, right + 8 * k * Columns + sf_tile_at<Columns>(lane % 16, 8 * n + lane / 16 * 8));
 #pragma unroll
       for (int m = 0; m < M; ++m) {
         sf_mma_half<IsBf16>(sums[m][n], a[m], b);

@@ -445,7 +445,7 @@ class Lowering {
         const CudaLaunch& launch = text.launches[i];
         code.phases.push_back({.entry = launch.entry,
                                .extent = launch.blocks,
-                               .unit_ps = k.contract ? 1000 : k.phases[i].unit_ps,
+                               .unit_ps = k.contract || k.attention ? 1000 : k.phases[i].unit_ps,
                                .threads = launch.threads,
                                .shared_bytes = launch.dynamic_shared_bytes,
                                .maps = launch.maps});

@@ -63,7 +63,7 @@ absl::Status Completion::wait_for_issue() {
     if (absl::Status status = check_not_forked(); !status.ok()) return status;
     wait_while_equal(state_, kPending);
   }
-  if (state_.load(std::memory_order_acquire) == kInFlight && is_pending()) return absl::OkStatus();
+  if (!is_known()) return absl::OkStatus();
   absl::Status status = outcome();
   if (!status.ok()) is_told_.store(true, std::memory_order_relaxed);
   return status;
@@ -78,11 +78,17 @@ absl::Status Completion::wait() {
 
 absl::Status Completion::peek() const { return is_pending() ? absl::OkStatus() : outcome(); }
 
+bool Completion::is_known() const {
+  const std::uint32_t state = state_.load(std::memory_order_acquire);
+  return state != kPending &&
+         (state != kInFlight || std::ranges::all_of(flights_, &Flight::is_known, &FlightPtr::operator*));
+}
+
 std::vector<EventPtr> Completion::events() const {
   std::vector<EventPtr> events;
   if (state_.load(std::memory_order_acquire) != kInFlight) return events;
   for (const FlightPtr& flight : flights_)
-    if (!flight->is_over()) events.push_back(flight->end());
+    if (!flight->is_known()) events.push_back(flight->end());
   return events;
 }
 

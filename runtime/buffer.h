@@ -37,7 +37,9 @@ class Completion {
   bool is_issued() const { return state_.load(std::memory_order_acquire) != 0; }
   /// Blocks until then; an error that is known marks as told.
   absl::Status wait_for_issue();
-  /// What is to be waited for; empty when nothing is in flight.
+  /// Whether it is ready or failed as far as anybody has looked.
+  bool is_known() const;
+  /// What is to be waited for; empty when it is known.
   std::vector<EventPtr> events() const;
 
  private:

@@ -11,7 +11,7 @@
 namespace sheaf::runtime {
 
 bool Flight::is_over() {
-  if (is_known_.load(std::memory_order_acquire)) return true;
+  if (is_known()) return true;
   if (!end_->is_over()) return false;
   (void)wait();
   return true;

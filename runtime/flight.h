@@ -38,7 +38,9 @@ class Flight {
 
   explicit Flight(Load load) : end_(load.end), load_(std::move(load)) {}
 
-  /// Does not wait.
+  /// Whether anybody has found it over.
+  bool is_known() const { return is_known_.load(std::memory_order_acquire); }
+  /// Asks the device, and does not wait.
   bool is_over();
   /// Blocks until it is over: an input's error, else the device's, else that of the first check that does not hold.
   /// What it keeps is gone before.

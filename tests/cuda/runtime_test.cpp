@@ -5,9 +5,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -248,6 +250,27 @@ TEST_CASE("[gpu exit] a program" * doctest::skip()) {
 }
 
 TEST_CASE("a process may end with work in flight") { CHECK(said_in_any_order("gpu exit") == ""); }
+
+TEST_CASE("[gpu threads] a program" * doctest::skip()) {
+  auto f = jit([](Array h, Array w) { return layers(h, w); });
+  auto in_place = jit([](Array h, Array w) { return layers(h, w); }, {.donate = {0}});
+  const Array w = square(0.1), start = square(0.5);
+  const float right = corner(f(f(f(start, w), w), w));
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 5; ++i) {
+        Array h = start * 1.0;
+        for (int k = 0; k < 3; ++k) h = (t + k) % 2 == 0 ? f(h, w) : in_place(h, w);
+        if (corner(h) != right) ++wrong;
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  say("{} wrong", wrong.load());
+}
+
+TEST_CASE("threads share a GPU, and graphs of one program") { CHECK(said_in_any_order("gpu threads") == "0 wrong\n"); }
 
 TEST_CASE("[gpu run ahead of memory] a program" * doctest::skip()) {
   auto twice = jit([](Array x) { return x * 2.0 + 1.0; });

@@ -56,6 +56,8 @@ std::int64_t work_of(std::span<const codegen::Step> steps, std::span<const Kerne
 bool needs_host(std::span<const codegen::Step> steps) {
   return std::ranges::any_of(steps, [](const codegen::Step& step) {
     if (!step.control || std::holds_alternative<codegen::Check>(step.control->what)) return false;
+    if (const auto* call = std::get_if<codegen::LibraryCall>(&step.control->what))
+      return call->otherwise.empty() || needs_host(call->otherwise);
     const auto* loop = std::get_if<codegen::Loop>(&step.control->what);
     return !loop || loop->length < 0 || needs_host(loop->body);
   });

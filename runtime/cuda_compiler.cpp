@@ -117,12 +117,11 @@ struct Compiled {
   std::string origin;
 };
 
-absl::StatusOr<Compiled> compile_program(std::span<const KernelCode* const> kernels) {
+/// `functions`: those of the kernels, as one text.
+absl::StatusOr<Compiled> compile_program(std::span<const KernelCode* const> kernels, std::string_view functions) {
   const auto start = std::chrono::steady_clock::now();
   const absl::StatusOr<const codegen::Nvrtc*> nvrtc = codegen::Nvrtc::load();
   if (!nvrtc.ok()) return nvrtc.status();
-  std::string functions;
-  for (const KernelCode* kernel : kernels) functions += kernel->functions;
   const std::string& target = kernels[0]->target.gpu;
   absl::StatusOr<codegen::CudaImage> image = (*nvrtc)->compile(codegen::cuda_program(functions), "kernels.cu", target);
   if (!image.ok()) return image.status();
@@ -173,10 +172,30 @@ std::vector<CompiledKernel> finish(std::span<const KernelCode* const> kernels, c
 
 absl::StatusOr<CudaModulePtr> compile_again(const KernelCode& code) {
   const KernelCode* const alone = &code;
-  const absl::StatusOr<Compiled> compiled = compile_program({&alone, 1});
+  const absl::StatusOr<Compiled> compiled = compile_program({&alone, 1}, code.functions);
   if (!compiled.ok()) return of_kernel(code, compiled.status());
   finish({&alone, 1}, *compiled);
   return compiled->module;
+}
+
+/// With every block said to be content alone: `__launch_bounds__(256)` as `__launch_bounds__(256, 1)`.
+std::string content_alone(std::string text) {
+  constexpr std::string_view kBounds = "__launch_bounds__(";
+  for (std::size_t at = text.find(kBounds); at != text.npos; at = text.find(kBounds, at + 1)) {
+    const std::size_t end = text.find_first_of(",)", at + kBounds.size());
+    if (end != text.npos && text[end] == ')') text.insert(end, ", 1");
+  }
+  return text;
+}
+
+/// An assembler that guesses how many blocks had better run at once spills even where half of the registers are free.
+/// Told that one is enough it does not.
+void compile_without_spills(const KernelCode& code, absl::StatusOr<CompiledKernel>& compiled) {
+  const auto spills = [](const CudaFunction& f) { return f.spill_bytes > 0; };
+  if (std::ranges::none_of(compiled->cuda->taken(), spills)) return;
+  const KernelCode* const alone = &code;
+  const absl::StatusOr<Compiled> again = compile_program({&alone, 1}, content_alone(code.functions));
+  if (again.ok()) compiled = std::move(finish({&alone, 1}, *again)[0]);
 }
 
 /// Positions of kernels that are compiled together: of one target, and those with long texts alone.
@@ -204,8 +223,12 @@ std::vector<Together> programs_of(std::span<const KernelCode* const> kernels, co
 void compile_together(std::span<const KernelCode* const> kernels, const Together& which,
                       std::vector<absl::StatusOr<CompiledKernel>>& out) {
   std::vector<const KernelCode*> codes;
-  for (const std::size_t i : which) codes.push_back(kernels[i]);
-  const absl::StatusOr<Compiled> compiled = compile_program(codes);
+  std::string functions;
+  for (const std::size_t i : which) {
+    codes.push_back(kernels[i]);
+    functions += kernels[i]->functions;
+  }
+  const absl::StatusOr<Compiled> compiled = compile_program(codes, functions);
   if (absl::IsInvalidArgument(compiled.status()) && which.size() > 1) {
     for (const std::size_t i : which) compile_together(kernels, {i}, out);
     return;
@@ -215,7 +238,10 @@ void compile_together(std::span<const KernelCode* const> kernels, const Together
     return;
   }
   std::vector<CompiledKernel> made = finish(codes, *compiled);
-  for (std::size_t k = 0; k < which.size(); ++k) out[which[k]] = std::move(made[k]);
+  for (std::size_t k = 0; k < which.size(); ++k) {
+    out[which[k]] = std::move(made[k]);
+    compile_without_spills(*codes[k], out[which[k]]);
+  }
 }
 
 }  // namespace

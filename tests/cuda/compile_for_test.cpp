@@ -85,8 +85,10 @@ TEST_CASE("a machine without a GPU compiles for any that its NVRTC knows, and sa
         "HERE: NVRTC 13.0 does not compile for sm_75, only for sm_80, sm_90, sm_100, sm_120\n");
 }
 
-TEST_CASE("registers that do not suffice are told per function") {
-  CHECK(said_by("spilling", {{"SHEAF_FAKE_NVRTC_SPILLS", "sheaf"}}) == "24 of stack, 48 spilled\n");
+TEST_CASE(
+    "a kernel that spills for the sake of more blocks at once is compiled without that, and one that must is told") {
+  CHECK(said_by("spilling", {{"SHEAF_FAKE_NVRTC_SPILLS", "guess"}}) == "0 of stack, 0 spilled\n");
+  CHECK(said_by("spilling", {{"SHEAF_FAKE_NVRTC_SPILLS", "always"}}) == "24 of stack, 48 spilled\n");
 }
 
 TEST_CASE("a program on a mesh is compiled for GPUs that nobody has") {

@@ -179,7 +179,7 @@ class Gate {
  private:
   void check(const codegen::KernelCode& code, const codegen::Phase& phase, const codegen::CudaFunction& f,
              Taken& taken) {
-    INFO(f.entry, " of ", code.name, " for ", architecture_.name, ": ", f.registers, " registers x ", phase.threads,
+    INFO(f.entry, " of ", code.name, " for ", target_.gpu, ": ", f.registers, " registers x ", phase.threads,
          " threads, ", f.shared_bytes, " bytes shared, ", f.stack_bytes, " of stack, ", f.spill_bytes, " spilled");
     CHECK(f.spill_bytes == 0);
     CHECK(f.stack_bytes == 0);

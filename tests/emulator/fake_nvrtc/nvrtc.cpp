@@ -1,9 +1,9 @@
 // NVRTC where there is none: its image is a header that says "machine code for an NVIDIA GPU" and, behind it, the text
 // itself, which the fake driver hands to the emulator. Texts are compiled when loaded; SHEAF_EMULATOR_CHECK_TEXT=1 lets
 // the host compiler judge them here, so that a wrong text fails as it does on a real one. Its log says what an
-// assembler's does, of functions that take 32 registers each and, where their name has the text that
-// SHEAF_FAKE_NVRTC_SPILLS is, spill. A text with the word that SHEAF_FAKE_NVRTC_REFUSES is has an error there, and
-// SHEAF_FAKE_NVRTC_VERSION=11080 makes this the NVRTC of CUDA 11.8.
+// assembler's does, of functions that take 32 registers each. SHEAF_FAKE_NVRTC_SPILLS=guess: each spills unless it says
+// how many of its blocks should run at once; always: each spills. A text with the word that SHEAF_FAKE_NVRTC_REFUSES is
+// has an error there, and SHEAF_FAKE_NVRTC_VERSION=11080 makes this the NVRTC of CUDA 11.8.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -44,10 +44,11 @@ std::string variable(const char* name) {
 
 // What ptxas writes with -v.
 std::string assembler_log(std::string_view text, std::string_view architecture) {
-  const std::string spilling = variable("SHEAF_FAKE_NVRTC_SPILLS");
+  const std::string when = variable("SHEAF_FAKE_NVRTC_SPILLS");
   std::string log = "ptxas info    : 0 bytes gmem\n";
   for (const sheaf::emulator::TextEntry& e : sheaf::emulator::entries_of(text)) {
-    const int spilled = !spilling.empty() && e.name.find(spilling) != std::string::npos ? 24 : 0;
+    const bool says_how_many = text.find(fmt::format("__launch_bounds__({}, ", e.max_threads)) != text.npos;
+    const int spilled = when == "always" || (when == "guess" && !says_how_many) ? 24 : 0;
     log += fmt::format(
         "ptxas info    : Compiling entry function '{0}' for '{1}'\nptxas info    : Function properties for {0}\n"
         "ptxas         .     {2} bytes stack frame, {2} bytes spill stores, {2} bytes spill loads\n"

@@ -36,26 +36,28 @@ void say_error_of(F&& f) {
   say(tests::message_here<RuntimeError>(f));
 }
 
-void say_what_the_cpu_has() {
-  const Array x = device_put(Array(3), devices("cpu")[0]);
-  say("the CPU has " + std::to_string((x * 2).item<int>()));
+Array three_on_the_cpu() {
+  const Array three = device_put(array({3.0}), devices("cpu")[0]);
+  three.wait();  // it was on the GPU
+  return three;
 }
+void say_twice(const Array& on_the_cpu) { say("the CPU has " + std::to_string((on_the_cpu + on_the_cpu).item<int>())); }
 
 }  // namespace
 
 TEST_CASE("[three products] a program" * doctest::skip()) {
-  const Array x = array({1.0, 2.0, 3.0});
+  const Array x = array({1.0, 2.0, 3.0}), on_the_cpu = three_on_the_cpu();
   say_error_of([&] { exp(x * 3.0 + 1.0).wait(); });
   say_error_of([&] { tanh(x * 3.0 + 1.0).wait(); });
-  say_what_the_cpu_has();
+  say_twice(on_the_cpu);
 }
 
 TEST_CASE("[faulty kernel] a program" * doctest::skip()) {
-  const Array x = array({1.0, 2.0, 3.0});
+  const Array x = array({1.0, 2.0, 3.0}), on_the_cpu = three_on_the_cpu();
   const auto f = jit([](Array v) { return v * 2.0; });
   say_error_of([&] { f(x).wait(); });
   say_error_of([&] { to_host(f(x)); });
-  say_what_the_cpu_has();
+  say_twice(on_the_cpu);
 }
 
 TEST_CASE("a GPU that NVRTC does not compile for is told with those it does") {
@@ -98,7 +100,7 @@ TEST_CASE("a kernel that faults is an error of what it should have made, and of 
     std::getline(lines, line);
     CAPTURE(line);
     CHECK(line.starts_with("HERE: "));
-    CHECK(line.ends_with(": CUDA_ERROR_ILLEGAL_ADDRESS (700): an illegal memory access was encountered"));
+    CHECK(line.find(": CUDA_ERROR_ILLEGAL_ADDRESS (700): an illegal memory access was encountered") != line.npos);
   }
   std::string last;
   std::getline(lines, last);

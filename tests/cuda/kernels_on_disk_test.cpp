@@ -48,10 +48,16 @@ std::vector<fs::path> files(const std::string& kind) {
   return found;
 }
 
-/// A folder as a process on a machine without a GPU leaves it.
-void fill() {
+std::string ran(int compiled, int read) { return fmt::format("4 3: {} compiled, {} read\n", compiled, read); }
+
+/// A folder as a process on a machine without a GPU leaves it, with so many kernels.
+int fill() {
   fs::remove_all(kFolder);
-  CHECK(said_on("cpu", kNvrtc) == "4 3: 4 compiled, 0 read\n");
+  const std::string said = said_on("cpu", kNvrtc);
+  const auto kernels = static_cast<int>(files("kernel").size());
+  CHECK(kernels > 3);
+  CHECK(said == ran(kernels, 0));
+  return kernels;
 }
 
 }  // namespace
@@ -67,8 +73,8 @@ TEST_CASE("[kernels on disk] a program" * doctest::skip()) {
 }
 
 TEST_CASE("what was compiled for a target without such a device runs on one without a compiler") {
-  fill();
-  CHECK(said_on("gpu", kNone) == "4 3: 0 compiled, 4 read\n");
+  const int kernels = fill();
+  CHECK(said_on("gpu", kNone) == ran(0, kernels));
 }
 
 TEST_CASE("without the kernels on disk, the missing compiler is an error with the places that were tried") {
@@ -80,23 +86,23 @@ TEST_CASE("without the kernels on disk, the missing compiler is an error with th
 }
 
 TEST_CASE("for another architecture the kernels are others") {
-  fill();
-  CHECK(said_on("gpu", kNvrtc, {{"SHEAF_FAKE_CUDA_ARCH", "sm_80"}}) == "4 3: 4 compiled, 0 read\n");
+  const int kernels = fill();
+  CHECK(said_on("gpu", kNvrtc, {{"SHEAF_FAKE_CUDA_ARCH", "sm_80"}}) == ran(kernels, 0));
 }
 
 TEST_CASE("damaged files are compiled anew and replaced") {
-  fill();
-  const std::vector<fs::path> kernels = files("kernel"), images = files("cubin");
-  fs::resize_file(kernels[0], fs::file_size(kernels[0]) - 1);
-  fs::remove(images[0]);
+  const int kernels = fill();
+  const fs::path cut = files("kernel")[0];
+  fs::resize_file(cut, fs::file_size(cut) - 1);
+  fs::remove(files("cubin")[0]);
   const std::string said = said_on("gpu", kNvrtc);
-  CHECK(said != "4 3: 0 compiled, 4 read\n");
+  CHECK(said != ran(0, kernels));
   CHECK(said.starts_with("4 3: "));
-  CHECK(said_on("gpu", kNone) == "4 3: 0 compiled, 4 read\n");
+  CHECK(said_on("gpu", kNone) == ran(0, kernels));
 }
 
 TEST_CASE("machine code that the driver refuses is compiled anew, or told with the file and the driver") {
-  fill();
+  const int kernels = fill();
   // Every kernel's file now names an image for another architecture.
   DiskCache disk(kFolder);
   const std::string foreign = emulator::write_image({"", "sm_80"}), key = codegen::fingerprint(foreign);
@@ -117,8 +123,8 @@ TEST_CASE("machine code that the driver refuses is compiled anew, or told with t
                     "Sheaf compiles for GPUs with NVIDIA's NVRTC 12.0 or newer; SHEAF_LIBNVRTC names one that lies "
                     "elsewhere\n",
                     foreign.size(), disk.path_of("cubin", key), SHEAF_BINARY_DIR));
-  CHECK(said_on("gpu", kNvrtc) == "4 3: 4 compiled, 4 read\n");
-  CHECK(said_on("gpu", kNone) == "4 3: 0 compiled, 4 read\n");
+  CHECK(said_on("gpu", kNvrtc) == ran(kernels, kernels));
+  CHECK(said_on("gpu", kNone) == ran(0, kernels));
 }
 
 TEST_CASE("[CPU kernels on disk] a program" * doctest::skip()) {
@@ -145,5 +151,6 @@ TEST_CASE("a folder that cannot be written is one warning, and the program runs"
   fs::remove_all(kFolder);
   const std::string text = said_on("gpu", kNvrtc, {{"SHEAF_CACHE_DIR", "/dev/null/cache"}});
   CHECK(text.starts_with("sheaf warning: the cache cannot be written, so other processes compile this again: "));
-  CHECK(text.ends_with("Not a directory\n4 3: 4 compiled, 0 read\n"));
+  CHECK(text.find("Not a directory\n4 3: ") != std::string::npos);
+  CHECK(text.ends_with(" compiled, 0 read\n"));
 }

@@ -83,9 +83,13 @@ TEST_CASE("SHEAF_DEBUG_NANS and SHEAF_DEBUG_INFS look into the results of the pr
 }
 
 TEST_CASE("an NVRTC that is not there names the place") {
+  const std::string advice =
+      "Sheaf compiles for GPUs with NVIDIA's NVRTC 12.0 or newer; SHEAF_LIBNVRTC names one that lies elsewhere\n";
   CHECK(said_with("SHEAF_LIBNVRTC", "/nowhere.so")
-            .ends_with("no NVRTC; tried:\n  /nowhere.so: cannot open shared object file: No such file or directory\n"));
-  CHECK(said_with("SHEAF_LIBNVRTC", "libc.so.6").ends_with("no NVRTC; tried:\n  libc.so.6: lacks an entry point\n"));
+            .ends_with("no NVRTC; tried:\n  /nowhere.so: cannot open shared object file: No such file or directory\n" +
+                       advice));
+  CHECK(said_with("SHEAF_LIBNVRTC", "libc.so.6")
+            .ends_with("no NVRTC; tried:\n  libc.so.6: lacks an entry point\n" + advice));
 }
 
 TEST_CASE("[environment] a program" * doctest::skip()) {

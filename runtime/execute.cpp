@@ -219,7 +219,8 @@ absl::Status Executable::run_control(const codegen::Step& step, Addresses& at) c
   const codegen::Control& control = *step.control;
   if (!std::holds_alternative<codegen::Loop>(control.what)) {
     if (absl::Status status = launch_waiting(at); !status.ok()) return status;
-    if (!std::holds_alternative<codegen::Check>(control.what))
+    if (!std::holds_alternative<codegen::Check>(control.what) &&
+        !std::holds_alternative<codegen::LibraryCall>(control.what))
       if (absl::Status status = settle_checks(at); !status.ok()) return status;
   }
   struct Run {
@@ -345,7 +346,9 @@ absl::Status Executable::run_library(const codegen::LibraryCall& call, Loc loc, 
     return absl::Status(called.status().code(),
                         fmt::format("{}: {}", to_string(loc), std::string(called.status().message())));
   if (*called) return absl::OkStatus();
-  return call.otherwise.empty() ? call_lapack(call, loc, at) : run_steps(call.otherwise, at);
+  if (!call.otherwise.empty()) return run_steps(call.otherwise, at);
+  if (absl::Status status = settle_checks(at); !status.ok()) return status;
+  return call_lapack(call, loc, at);
 }
 
 absl::Status Executable::run_collective(const codegen::Collective& what, Loc loc, Addresses& at) const {

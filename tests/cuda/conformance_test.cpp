@@ -117,7 +117,7 @@ cuda::CUmodule load_on(const Gpu& g, const char* functions) {
   const auto image = g.nvrtc->compile(codegen::cuda_program(functions), "conformance", g.architecture);
   REQUIRE_MESSAGE(image.ok(), image.status().ToString());
   cuda::CUmodule module = nullptr;
-  g.check(g.cuda->cuModuleLoadDataEx(&module, image->data(), 0, nullptr, nullptr), "cuModuleLoadDataEx");
+  g.check(g.cuda->cuModuleLoadDataEx(&module, image->code.data(), 0, nullptr, nullptr), "cuModuleLoadDataEx");
   return module;
 }
 

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "ir/op.h"
+#include "ir/ops/attention.h"
 #include "ir/ops/attrs.h"
 
 namespace sheaf::ir {
@@ -141,10 +142,14 @@ absl::Status check_contract(const Function& body) {
   return absl::OkStatus();
 }
 
-/// Reads parameters and gives results, and is all its kernel does.
+/// Reads parameters, and conversions of parameters that it makes itself; and is all its kernel does.
 absl::Status check_attention(const Function& body) {
-  if (body.eqns().size() == 1) return absl::OkStatus();
-  return refused("schedule=attention takes one equation, not {}", body.eqns().size());
+  const Eqn& e = *body.eqns().back();
+  if (nest_of(e) != Nest::attention) return refused("schedule=attention ends with {}", e.op->name);
+  for (int k = 0; k < e.num_in(); ++k)
+    if (!e.in(k).is_param() && !(ops::converts(e, k) && e.in(k).eqn()->in(0).is_param()))
+      return refused("schedule=attention reads parameters, not {}", e.in(k).eqn()->op->name);
+  return absl::OkStatus();
 }
 
 /// A host step is one equation on parameters, and gives all its results.

@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "ir/op.h"
+#include "ir/ops/attention.h"
 #include "ir/ops/attrs.h"
 #include "ir/schedule.h"
 #include "passes/contraction_layout.h"
@@ -140,6 +141,7 @@ class Grouper {
   void place(const Eqn& e) {
     if (writes_for(e)) return assign_to_hero(e, group_[e.in(0)]);
     if (kind(e) == Kind::free && !must_store(e)) return;
+    if (is_read_before(e)) return;
     const int g = stands_alone(kind(e)) ? -1 : latest_group(e);
     const bool is_open = g >= 0 && !groups_[g].is_closed && groups_[g].members.size() < kMaxMembers;
     if (!is_open || !(join(e, g) || absorb(e, g))) start(e);
@@ -196,6 +198,20 @@ class Grouper {
     }
     into.sources.erase(from);
     g = OpenGroup{};
+  }
+
+  // A conversion that a hero does on its own is made again by everyone else who reads it, and never stored.
+  bool is_read_before(const Eqn& e) const {
+    if (e.op != &ops::convert || is_result_[e.out()]) return false;
+    if (e.in(0).eqn() && kind(*e.in(0).eqn()) == Kind::free) return false;
+    bool is_read = false;
+    for (const Eqn* user : users_[e.out()])
+      for (int k = 0; k < user->num_in(); ++k) {
+        if (user->in(k) != e.out() || !stands_alone(kind(*user))) continue;
+        if (!ops::converts(*user, k)) return false;
+        is_read = true;
+      }
+    return is_read;
   }
 
   // A view or dense result has to exist in memory when the program returns it or a hero reads it. A contraction reads

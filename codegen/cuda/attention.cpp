@@ -315,15 +315,19 @@ class Writer {
 
   void write_prepare() {
     constexpr int kThreads = 256;
-    const std::int64_t chunks = kernel_.params[a_.ct.buffer].count / 4, sums = kernel_.params[a_.lse.buffer].count;
+    const bool converts = a_.ct.buffer != a_.ct_half.buffer;
+    const std::int64_t chunks = converts ? kernel_.params[a_.ct.buffer].count / 4 : 0;
+    const std::int64_t sums = kernel_.params[a_.lse.buffer].count;
     const auto name = [](const Array& x) { return fmt::format("p{}", x.buffer); };
-    const std::string text = filled(std::string(attention_text::kPrepare), {{"threads", std::to_string(kThreads)},
-                                                                            {"chunks", std::to_string(chunks)},
-                                                                            {"sums", std::to_string(sums)},
-                                                                            {"ct", name(a_.ct)},
-                                                                            {"ct_half", name(a_.ct_half)},
-                                                                            {"lse", name(a_.lse)},
-                                                                            {"shift", name(a_.shift)}});
+    const std::string text =
+        filled(std::string(attention_text::kPrepare), {{"threads", std::to_string(kThreads)},
+                                                       {"halves", std::string(converts ? attention_text::kHalves : "")},
+                                                       {"chunks", std::to_string(chunks)},
+                                                       {"sums", std::to_string(sums)},
+                                                       {"ct", name(a_.ct)},
+                                                       {"ct_half", name(a_.ct_half)},
+                                                       {"lse", name(a_.lse)},
+                                                       {"shift", name(a_.shift)}});
     const std::string constants = fmt::format("  constexpr bool kIsBf16 = {};\n  const float kLog2e = {};", is_bf16(),
                                               float_constant(std::numbers::log2e));
     add(constants + text, ceil_div(std::max(chunks, sums), kThreads), kThreads, 0);

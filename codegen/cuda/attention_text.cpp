@@ -258,21 +258,23 @@ const std::string_view kForwardLse = R"(
     const int query = first + row0 + 16 * m + h * 4 + threadIdx.x % 32 / 4;
     if (threadIdx.x % 4 == 0 && query < kQueries) $lse_at = fmaf(top[m][r % 2], kScaleLater, log2f(all)) * kLn2;)";
 
-// Four elements of ct for each thread, and a row's shift.
+// A row's shift for each thread, and four elements of ct.
 const std::string_view kPrepare = R"(
-  const sf_i64 i = blockIdx.x * $threadsll + threadIdx.x;
+  const sf_i64 i = blockIdx.x * $threadsll + threadIdx.x;$halves
+  if (i < $sumsll) {
+    const float lse = $lse[i];
+    $shift[i] = lse == __uint_as_float(0xff800000u) ? __uint_as_float(0x7f800000u) : lse * kLog2e;
+  }
+)";
+
+const std::string_view kHalves = R"(
   if (i < $chunksll) {
     const sf_vec<float, 4> a = sf_load<4>($ct + 4 * i);
     sf_vec<sf_u32, 2> halves;
     halves.v[0] = sf_pack_half<kIsBf16>(a.v[0], a.v[1]);
     halves.v[1] = sf_pack_half<kIsBf16>(a.v[2], a.v[3]);
     sf_store((sf_u32*)$ct_half + 2 * i, halves);
-  }
-  if (i < $sumsll) {
-    const float lse = $lse[i];
-    $shift[i] = lse == __uint_as_float(0xff800000u) ? __uint_as_float(0x7f800000u) : lse * kLog2e;
-  }
-)";
+  })";
 
 const std::string_view kBackwardQueries = R"(
   sf_u16 *const cts = shared + kRows * kF, *const keys = cts + kRows * kV, *const values = keys + kStages * kColumns * kF;

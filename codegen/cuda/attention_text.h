@@ -21,6 +21,7 @@ extern const std::string_view kCombine;
 extern const std::string_view kForwardLse;
 /// What a backward needs beside its operands: ct in their dtype, and what is subtracted from scores.
 extern const std::string_view kPrepare;
+extern const std::string_view kHalves;
 /// A walk over keys for the gradient of a tile of queries.
 extern const std::string_view kBackwardQueries;
 /// A walk over examples and heads for a tile of the gradient of a bias.

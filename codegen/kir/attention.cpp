@@ -9,6 +9,7 @@
 #include "ir/check.h"
 #include "ir/op.h"
 #include "ir/ops/attention.h"
+#include "ir/schedule.h"
 
 namespace sheaf::kir {
 namespace {
@@ -72,8 +73,9 @@ class Maker {
 
  private:
   static const ir::Eqn& equation(const ir::Function& body) {
-    SHEAF_CHECK(body.eqns().size() == 1, "an attention is all its kernel does");
-    return *body.eqns()[0];
+    const ir::Eqn& e = *body.eqns().back();
+    SHEAF_CHECK(ir::nest_of(e) == ir::Nest::attention, "an attention is what its kernel ends with");
+    return e;
   }
 
   BufferId add_param(ir::Type type, Param::Access access) {
@@ -81,7 +83,9 @@ class Maker {
     return static_cast<BufferId>(kernel_.params.size()) - 1;
   }
   Array operand(int k, Layout layout) const {
-    return k < 0 ? Array{} : array_of(e_.in(k).index(), e_.in(k).type(), layout);
+    if (k < 0) return {};
+    const ir::Value in = ir::ops::converts(e_, k) ? e_.in(k).eqn()->in(0) : e_.in(k);
+    return array_of(in.index(), in.type(), layout);
   }
   /// Result j of the equation; none where nobody reads it.
   Array result(int j, Layout layout) const {
@@ -122,7 +126,9 @@ class Maker {
     a_.d_value = result(2, Layout::row_head_column);
     if (attrs.derives_bias) a_.d_bias = result(3, Layout::head_row_column);
     const ir::Type ct(a_.query.dtype, e_.in(roles.linear).dims()), sums = e_.in(roles.lse).type();
-    a_.ct_half = array_of(add_param(ct, Param::Access::temporary), ct, Layout::row_head_column);
+    a_.ct_half = a_.ct.dtype == ct.dtype()
+                     ? a_.ct
+                     : array_of(add_param(ct, Param::Access::temporary), ct, Layout::row_head_column);
     a_.shift = array_of(add_param(sums, Param::Access::temporary), sums, Layout::head_row);
   }
 

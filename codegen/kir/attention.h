@@ -36,7 +36,7 @@ struct Attention {
   Array part_out = {}, part_lse = {};  // temporaries: f32 results of each part, one part after the other
   Array lse = {};  // what a forward gives and a backward takes
   Array ct = {}, ct_sum = {}, d_query = {}, d_key = {}, d_value = {}, d_bias = {};  // of a backward, as are:
-  Array ct_half = {};  // a temporary: ct in the dtype of the operands
+  Array ct_half = {};  // ct in the dtype of the operands: a temporary, unless that is what it is
   Array shift = {};  // a temporary: what is subtracted from a score in units of log 2, +inf where lse is -inf
 
   std::int64_t heads() const { return key_heads * group; }

@@ -53,6 +53,10 @@ Lowering lower_attention(const Eqn& e);
 bool attention_has_kernel(const Eqn& e, const Target& target);
 bool attention_backward_has_kernel(const Eqn& e, const Target& target);
 
+/// Its kernel makes its operand k itself, a conversion from the dtype of the first: the cotangent of an attention of
+/// halves, which it computes with in halves.
+bool converts(const Eqn& e, int k);
+
 /// Second derivatives, of all scores at once.
 Values attention_tangent_jvp(Builder& b, const Eqn& e, const Values& tangents);
 Values attention_backward_jvp(Builder& b, const Eqn& e, const Values& tangents);

@@ -52,4 +52,10 @@ bool attention_backward_has_kernel(const Eqn& e, const Target& target) {
   return bias.end()[-2] == n.queries && bias.back() == n.keys;
 }
 
+bool converts(const Eqn& e, int k) {
+  if (e.op != &attention_backward || k != AttentionRoles(e.attrs<Attention>()).linear) return false;
+  const Eqn* made = e.in(k).eqn();
+  return made && made->op == &convert && made->in(0).dtype() == e.in(0).dtype();
+}
+
 }  // namespace sheaf::ir::ops

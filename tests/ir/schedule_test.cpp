@@ -109,13 +109,13 @@ TEST_CASE("a contraction reads through views, and only what is elementwise follo
         std::string::npos);
 }
 
-TEST_CASE("an attention is alone and reads parameters") {
+TEST_CASE("an attention ends its kernel, and reads parameters but for a conversion that it makes itself") {
   const std::string type = "f16[4, 1, 8]", attend = ", %lse: f32[1, 4] = attention %x, %x, ";
   CHECK(refusal("schedule=attention", type, "%r: f16[4, 1, 8]" + attend + "%x", type) == "fits");
   CHECK(refusal("schedule=attention", type, "%0: f16[4, 1, 8]" + attend + "%x\n%r: f16[4, 1, 8] = neg %0", type) ==
-        "schedule=attention takes one equation, not 2");
+        "schedule=attention ends with neg");
   CHECK(refusal("schedule=attention", type, "%0: f16[4, 1, 8] = neg %x\n%r: f16[4, 1, 8]" + attend + "%0", type) ==
-        "schedule=attention takes one equation, not 2");
+        "schedule=attention reads parameters, not neg");
   CHECK(refusal("schedule=map", type, "%r: f16[4, 1, 8]" + attend + "%x", type) ==
         "schedule=map has no place for attention");
 }

@@ -185,6 +185,16 @@ TEST_CASE("a target with a kernel of attention keeps the equation, any other get
                 "sm_90a") == 0);
 }
 
+TEST_CASE("the gradient of an attention of halves reads the cotangent in halves where that is what it was") {
+  const FunctionRef f = function_of("attention bf16[60, 2, 8], bf16[60, 1, 8], bf16[60, 1, 8] {after=0}");
+  const passes::Vjp v = passes::vjp(f, {true, true, true});
+  const passes::Plan plan = passes::run_pipeline(v.backward, {.target = {"sm_90a"}});
+  std::int64_t wide = 0;
+  for (const Eqn* e : plan.function->eqns())
+    for (Value out : e->outs()) wide += out.dtype() == DType::f32 && out.rank() == 3;
+  CHECK(wide == 0);
+}
+
 TEST_CASE("attention names the dims, dtypes and attributes it cannot take") {
   const auto refused = [](const std::vector<Type>& types, ops::Attention a = {}) {
     return refusal(ops::attention, types, with(a));

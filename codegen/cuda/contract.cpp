@@ -47,7 +47,7 @@ ContractOperand ContractOperand::lhs(const kir::Kernel& kernel, const kir::Contr
           .outer_strides = c.m.lhs_strides,
           .k_strides = c.k.lhs_strides,
           .offset = c.lhs_offset,
-          .count = kernel.params[is_swapped ? 1 : 0].count};
+          .alignment = kernel.params[is_swapped ? 1 : 0].alignment};
 }
 
 ContractOperand ContractOperand::rhs(const kir::Kernel& kernel, const kir::Contract& c, bool is_swapped) {
@@ -60,7 +60,7 @@ ContractOperand ContractOperand::rhs(const kir::Kernel& kernel, const kir::Contr
           .outer_strides = c.n.rhs_strides,
           .k_strides = c.k.rhs_strides,
           .offset = c.rhs_offset,
-          .count = kernel.params[is_swapped ? 0 : 1].count};
+          .alignment = kernel.params[is_swapped ? 0 : 1].alignment};
 }
 
 bool ContractOperand::has_k_rows() const {
@@ -78,10 +78,10 @@ int ContractOperand::width() const {
     }
     return true;
   };
-  int w = 16 / size_bytes(dtype);
+  int w = std::max(1, std::min(alignment, 16) / size_bytes(dtype));
   const auto all_fit = [&] {
-    return offset % w == 0 && count % w == 0 && fits(batch, batch_strides, false, w) &&
-           fits(outer, outer_strides, !has_k_rows(), w) && fits(k, k_strides, has_k_rows(), w);
+    return offset % w == 0 && fits(batch, batch_strides, false, w) && fits(outer, outer_strides, !has_k_rows(), w) &&
+           fits(k, k_strides, has_k_rows(), w);
   };
   while (!all_fit()) w /= 2;
   return w;

@@ -22,7 +22,7 @@ struct ContractOperand {
   kir::Contract::Dims batch = {}, outer = {}, k = {};
   std::vector<std::int64_t> batch_strides = {}, outer_strides = {}, k_strides = {};
   std::int64_t offset = 0;
-  std::int64_t count = 0;  // elements of its buffer
+  int alignment = 16;  // of its buffer, in bytes
 
   /// Of `contract`, which is the kernel's, perhaps with the operands exchanged.
   static ContractOperand lhs(const kir::Kernel& kernel, const kir::Contract& contract, bool is_swapped);

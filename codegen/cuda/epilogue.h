@@ -12,8 +12,6 @@ class Epilogue {
  public:
   explicit Epilogue(const kir::Kernel& kernel) : kernel_(kernel) {}
 
-  /// The parameters of a function that ends so; temporaries are none.
-  std::string parameters() const;
   /// Statements of the element at `batch`, `row` and `column` of the contraction, which are names of integers; `sum` is
   /// a name of its accumulated dtype.
   std::string store(const std::string& batch, const std::string& row, const std::string& column,

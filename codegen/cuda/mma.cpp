@@ -11,6 +11,7 @@
 
 #include "codegen/cuda/contract.h"
 #include "codegen/cuda/epilogue.h"
+#include "codegen/cuda/phase_printer.h"
 #include "codegen/kir/contract.h"
 
 namespace sheaf::codegen {
@@ -119,7 +120,7 @@ class Printer {
 
   std::string signature(const std::string& entry, int threads, std::string_view maps = "") const {
     return fmt::format("extern \"C\" __global__ void __launch_bounds__({}) {}({}{}{}) {{\n", threads, entry,
-                       epilogue_.parameters(), p_.splits > 1 ? ", sf_u8* scratch" : "", maps);
+                       cuda_parameters(kernel_), p_.splits > 1 ? ", sf_u8* scratch" : "", maps);
   }
 
   std::string warp_of(std::string_view warp) const {

@@ -92,6 +92,7 @@ std::string PhasePrinter::expression(DType t, const kir::Scalar& s) {
 }
 std::string PhasePrinter::expression(DType t, const kir::Constant& c) { return cuda_constant(t, c.bits); }
 std::string PhasePrinter::expression(DType t, const kir::Load& l) {
+  if (l.buffer == bound_) return bound_value_;
   std::string at = element(l.buffer, l.index);
   if (is_bool(t)) at += " != 0";
   if (l.mask < 0) return at;

@@ -15,6 +15,18 @@ using kir::BufferId;
 using kir::Index;
 using kir::LoopKind;
 
+std::string cuda_parameters(const kir::Kernel& kernel) {
+  std::string params;
+  for (std::size_t i = 0; i < kernel.params.size(); ++i) {
+    const kir::Param& p = kernel.params[i];
+    if (kernel.contract && p.access == kir::Param::Access::temporary) continue;
+    const bool is_const = p.access == kir::Param::Access::read;
+    params += fmt::format("{}{}{}* {}p{}", i ? ", " : "", is_const ? "const " : "", cuda_memory_type(p.dtype),
+                          is_const ? "__restrict__ " : "", i);
+  }
+  return params;
+}
+
 PhasePrinter::PhasePrinter(const kir::Kernel& kernel, const kir::Phase& phase, Team team, std::string entry,
                            bool has_scratch_param)
     : kernel_(kernel),
@@ -33,13 +45,7 @@ std::string PhasePrinter::print() {
   const absl::Status status = check_barriers(body, team_);
   SHEAF_CHECK(status.ok(), std::string(status.message()));
   block(body);
-  std::string params;
-  for (std::size_t i = 0; i < kernel_.params.size(); ++i) {
-    const kir::Param& p = kernel_.params[i];
-    const bool is_const = p.access == kir::Param::Access::read;
-    params += fmt::format("{}{}{}* {}p{}", i ? ", " : "", is_const ? "const " : "", cuda_memory_type(p.dtype),
-                          is_const ? "__restrict__ " : "", i);
-  }
+  std::string params = cuda_parameters(kernel_);
   if (has_scratch_param_) params += fmt::format("{}sf_u8* scratch", params.empty() ? "" : ", ");
   std::string unit = fmt::format("  const {} a0 = blockIdx.x;\n", index_type());
   if (team_.units > 1) {
@@ -54,6 +60,16 @@ std::string PhasePrinter::print() {
   }
   return fmt::format("extern \"C\" __global__ void __launch_bounds__({}) {}({}) {{\n{}{}{}{}}}\n",
                      team_.block_threads(), entry_, params, unit, declarations(), lane_arrays_, body_);
+}
+
+std::string PhasePrinter::print_element(std::span<const std::string> at, BufferId bound, const std::string& value) {
+  team_.threads = 1;
+  is_element_ = true;
+  bound_ = bound;
+  bound_value_ = value;
+  for (std::size_t i = 0; i < at.size(); ++i) line("const {} a{} = {};", index_type(), i, at[i]);
+  block(phase_.body);
+  return std::move(body_);
 }
 
 /// Of scratch, wherever it lies.
@@ -131,6 +147,7 @@ void PhasePrinter::statement(const kir::Store& s) {
 }
 
 void PhasePrinter::statement(const kir::For& s) {
+  if (is_element_) return block(s.body);
   if (s.kind == LoopKind::vector && team_.threads > 1) return vector_loop(s);
   serial_loop(s);
 }

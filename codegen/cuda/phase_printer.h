@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <iterator>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -15,12 +16,18 @@
 
 namespace sheaf::codegen {
 
+/// The parameters of a kernel's functions. A contraction's result is none where only its epilogue reads it.
+std::string cuda_parameters(const kir::Kernel& kernel);
+
 class PhasePrinter {
  public:
   PhasePrinter(const kir::Kernel& kernel, const kir::Phase& phase, Team team, std::string entry,
                bool has_scratch_param);
 
   std::string print();
+  /// What the body's loops hold, once, for the axes `at` that are in scope under these names; loads of `bound` are
+  /// `value`. Of a phase without locals, whose team is one thread.
+  std::string print_element(std::span<const std::string> at, kir::BufferId bound, const std::string& value);
   CudaLaunch launch() const { return {entry_, team_.blocks(), team_.block_threads(), shared_bytes_}; }
 
  private:
@@ -88,6 +95,9 @@ class PhasePrinter {
   std::string index_type_;
   int indent_ = 1, next_reduce_ = 0;
   kir::AxisId vector_axis_ = -1;     // of the open vector loop
+  bool is_element_ = false;  // loops are not printed
+  kir::BufferId bound_ = -1;
+  std::string bound_value_;
   bool is_group_ = false;            // indices are those of the first of a group of iterations
   std::int64_t shared_bytes_ = 0;
 };

@@ -37,7 +37,9 @@ sheaf_test(cases.soak soak sheaf_tests --test-suite=soak)
 # The same on GPUs that are not there (docs/emulator.md). What these files hold is said of any device.
 set(fake_gpus "SHEAF_CHECK_PURE=1;SHEAF_FAKE_CUDA_DEVICES=8;SHEAF_LIBCUDA=$<TARGET_FILE:sheaf_fake_cuda>;SHEAF_LIBNVRTC=$<TARGET_FILE:sheaf_fake_nvrtc>")
 string(APPEND fake_gpus ";SHEAF_LIBNCCL=$<TARGET_FILE:sheaf_fake_nccl>;SHEAF_LIBCUBLASLT=$<TARGET_FILE:sheaf_fake_cublaslt>;SHEAF_LIBCUBLAS=$<TARGET_FILE:sheaf_fake_cusolver>;SHEAF_LIBCUSOLVER=$<TARGET_FILE:sheaf_fake_cusolver>")
-foreach(name IN ITEMS ops api/array api/attention_halves api/collectives api/complex api/grad api/indexing api/jacobian
+foreach(name IN ITEMS ops api/array api/attention_halves api/collectives api/complex api/convolution api/debug
+    api/debug_nans api/extremes api/grad api/indexing api/jacobian api/jit api/linear_work control/composition
+    control/custom control/custom_messages control/loops control/messages control/user_cases
     api/library api/products api/programs api/shard_map_run api/sharded_programs api/sharding api/windows
     cuda/conformance fuzz/fusion linalg/einsum linalg/linalg)
   add_test(NAME gpu/${name} COMMAND sheaf_tests --source-file=*/tests/${name}_test.cpp --test-suite-exclude=full,soak)

@@ -34,16 +34,25 @@ endforeach()
 sheaf_test(cases.full full sheaf_tests --test-suite=full)
 sheaf_test(cases.soak soak sheaf_tests --test-suite=soak)
 
-# The same on GPUs that are not there (docs/emulator.md). What these files hold is said of any device.
+# The same on GPUs that are not there (docs/emulator.md). What these files hold is said of any device. Where devices meet
+# in their streams, whose turn it is among the streams makes an entry of its own.
 set(fake_gpus "SHEAF_CHECK_PURE=1;SHEAF_FAKE_CUDA_DEVICES=8;SHEAF_LIBCUDA=$<TARGET_FILE:sheaf_fake_cuda>;SHEAF_LIBNVRTC=$<TARGET_FILE:sheaf_fake_nvrtc>")
 string(APPEND fake_gpus ";SHEAF_LIBNCCL=$<TARGET_FILE:sheaf_fake_nccl>;SHEAF_LIBCUBLASLT=$<TARGET_FILE:sheaf_fake_cublaslt>;SHEAF_LIBCUBLAS=$<TARGET_FILE:sheaf_fake_cusolver>;SHEAF_LIBCUSOLVER=$<TARGET_FILE:sheaf_fake_cusolver>")
 foreach(name IN ITEMS ops api/array api/attention_halves api/collectives api/complex api/convolution api/debug
     api/debug_nans api/extremes api/grad api/indexing api/jacobian api/jit api/linear_work control/composition
     control/custom control/custom_messages control/loops control/messages control/user_cases
     api/library api/products api/programs api/shard_map_run api/sharded_programs api/sharding api/windows
-    cuda/conformance fuzz/fusion linalg/einsum linalg/linalg)
+    cuda/conformance fuzz/fusion linalg/einsum linalg/linalg runtime/overlap runtime/spmd runtime/spmd_errors)
   add_test(NAME gpu/${name} COMMAND sheaf_tests --source-file=*/tests/${name}_test.cpp --test-suite-exclude=full,soak)
   set_tests_properties(gpu/${name} PROPERTIES LABELS full ENVIRONMENT "${fake_gpus};SHEAF_PLATFORM=cuda")
+endforeach()
+foreach(order IN ITEMS waited_last random)
+  foreach(name IN ITEMS api/shard_map_run runtime/overlap)
+    add_test(NAME gpu/${name}/${order} COMMAND sheaf_tests --source-file=*/tests/${name}_test.cpp
+      --test-suite-exclude=full,soak)
+    set_tests_properties(gpu/${name}/${order} PROPERTIES LABELS full ENVIRONMENT
+      "${fake_gpus};SHEAF_PLATFORM=cuda;SHEAF_FAKE_CUDA_ORDER=${order}")
+  endforeach()
 endforeach()
 # What is done on the day that there is a GPU, rehearsed.
 if(TARGET bench)

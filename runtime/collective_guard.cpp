@@ -64,17 +64,16 @@ void CollectiveGuard::work() {
 void CollectiveGuard::look_at(std::list<UnderWay>& all) {
   std::set<const CudaContext*> busy;
   for (auto u = all.begin(); u != all.end();) {
+    State now = state_of(*u);
     const std::vector<CudaContext*>& gpus = u->clique->gpus;
     const bool is_first = std::ranges::none_of(gpus, [&](const CudaContext* gpu) { return busy.contains(gpu); });
-    bool is_done = false;
-    const absl::Status error = error_of(*u, is_first, &is_done);
-    if (error.ok()) {
-      if (!is_done) busy.insert(gpus.begin(), gpus.end());
-      u = is_done ? all.erase(u) : std::next(u);
-      continue;
+    if (now.error.ok() && !now.is_over && is_first) now.error = late(*u);
+    if (!now.error.ok()) {
+      give_up(std::shared_ptr(u->clique), now.error, all);
+      return look_at(all);
     }
-    give_up(std::shared_ptr(u->clique), error, all);
-    return look_at(all);
+    if (!now.is_over) busy.insert(gpus.begin(), gpus.end());
+    u = now.is_over ? all.erase(u) : std::next(u);
   }
 }
 
@@ -94,23 +93,26 @@ void CollectiveGuard::give_up(const std::shared_ptr<Clique>& broken, const absl:
   for (const nccl::ncclComm_t comm : broken->comms) (void)nccl_.ncclCommAbort(comm);
 }
 
-absl::Status CollectiveGuard::error_of(UnderWay& u, bool is_first, bool* is_done) const {
-  if (!u.error.ok()) return u.error;
-  *is_done = true;
+CollectiveGuard::State CollectiveGuard::state_of(const UnderWay& u) const {
+  if (!u.error.ok()) return {.is_over = true, .error = u.error};
+  const auto failed = [&](const absl::Status& s) {
+    return State{.is_over = true,
+                 .error = absl::Status(s.code(), fmt::format("{}: {}", u.what, std::string(s.message())))};
+  };
+  State now;
   for (const EventPtr& done : u.done) {
-    if (!done->is_over()) *is_done = false;
-    else if (absl::Status status = done->wait(); !status.ok())
-      return absl::Status(status.code(), fmt::format("{}: {}", u.what, std::string(status.message())));
+    now.is_over &= done->is_over();
+    if (!done->is_over()) continue;
+    if (absl::Status status = done->wait(); !status.ok()) return failed(status);
   }
-  if (*is_done) return absl::OkStatus();
+  if (now.is_over) return now;
   for (const nccl::ncclComm_t comm : u.clique->comms) {
     nccl::ncclResult_t error = nccl::ncclSuccess;
     const nccl::ncclResult_t asked = nccl_.ncclCommGetAsyncError(comm, &error);
     if (asked != nccl::ncclSuccess) error = asked;
-    if (error == nccl::ncclSuccess || error == nccl::ncclInProgress) continue;
-    return absl::InternalError(fmt::format("{}: {}", u.what, std::string(nccl_.status(error, "NCCL", comm).message())));
+    if (error != nccl::ncclSuccess && error != nccl::ncclInProgress) return failed(nccl_.status(error, "NCCL", comm));
   }
-  return is_first ? late(u) : absl::OkStatus();
+  return now;
 }
 
 namespace {

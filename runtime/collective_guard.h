@@ -53,7 +53,11 @@ class CollectiveGuard {
   std::chrono::milliseconds period() const;
   void look_at(std::list<UnderWay>& all);
   void give_up(const std::shared_ptr<Clique>& broken, const absl::Status& error, std::list<UnderWay>& all);
-  absl::Status error_of(UnderWay& u, bool is_first, bool* is_done) const;
+  struct State {
+    bool is_over = true;
+    absl::Status error = {};
+  };
+  State state_of(const UnderWay& u) const;
   absl::Status late(UnderWay& u) const;
 
   const Nccl& nccl_;

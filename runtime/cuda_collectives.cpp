@@ -228,6 +228,8 @@ absl::StatusOr<std::shared_ptr<Clique>> ByNccl::clique_of(std::span<const Part> 
         nccl_.status(nccl_.ncclCommInitAll(clique->comms.data(), static_cast<int>(ordinals.size()), ordinals.data()),
                      "ncclCommInitAll");
     if (!made.ok()) return made;
+    ir::log(ir::LogTopic::runtime, "NCCL {}: a communicator of {} GPUs", nccl_version_text(nccl_.version()),
+            parts.size());
   }
   cliques_.emplace(std::move(ordinals), clique);
   return clique;

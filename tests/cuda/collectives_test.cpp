@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include <cmath>
 #include <cstdio>
 #include <future>
 #include <set>
@@ -259,4 +260,44 @@ TEST_CASE("a GPU that fails before it comes lets the others go, and the error na
     CHECK(said_by_child("dies", on_gpus(2, {{"SHEAF_FAKE_CUDA_ORDER", order}})) ==
           "model.cpp:8: all_reduce over x: work on cuda:1: CUDA_ERROR_ILLEGAL_ADDRESS (700): an illegal memory access "
           "was encountered\n");
+}
+
+TEST_CASE("[fails once begun] a program" * doctest::skip()) {
+  const FunctionRef f = parsed(kSum);
+  const PerDevice inputs = to_devices(inputs_of(f));
+  say_error_of(start(load_local(f), inputs, {.donated = {}, .loc = {}, .collective_timeout = milliseconds(200)}));
+}
+
+TEST_CASE("a collective that does not end, has an error, or is not taken, is given up with what NCCL says of it") {
+  const auto error = [](const char* fault) {
+    return said_by_child("fails once begun", on_gpus(2, {{"SHEAF_FAKE_NCCL_FAULT", fault}}));
+  };
+  CHECK(error("hang") == "model.cpp:8: all_reduce over x: cuda:0 and cuda:1 did not end it within 0.2 s\n");
+  CHECK(error("error") ==
+        "model.cpp:8: all_reduce over x: NCCL: remote process exited or there was a network error (6): the link is "
+        "down\n");
+  CHECK(error("refuse") == "model.cpp:8: all_reduce over x: ncclGroupEnd: internal error (3): out of channels\n");
+}
+
+TEST_CASE("[ring] a program" * doctest::skip()) {
+  const FunctionRef f = parsed(R"(mesh @m = [x=4]
+func @f(%x: f32[5000]) -> f32[5000] on @m {
+  %y: f32[5000] = all_reduce %x {axes=[x]}
+  return %y
+}
+)");
+  std::vector<Literals> inputs = inputs_of(f);
+  for (Literals& of_device : inputs)
+    for (std::int64_t i = 0; i < 5000; ++i)
+      of_device[0].set(i, std::sin(of_device[0].get(i) + 0.001 * static_cast<double>(i)));
+  const std::vector<Literals> got = to_host(start(load_local(f), to_devices(inputs)), *f),
+                              want = ir::eval_spmd(f, inputs);
+  double most = 0;
+  for (std::int64_t i = 0; i < 5000; ++i) most = std::max(most, std::abs(got[0][0].get(i) - want[0][0].get(i)));
+  say("{}, {}", got[1] == got[0] && got[2] == got[0] && got[3] == got[0] ? "alike" : "different",
+      most > 0 && most < 4 * 3 * 6e-8 ? "rounded elsewhere" : "as the reference");
+}
+
+TEST_CASE("sums in NCCL's order are alike on all GPUs, and as near as their roundings") {
+  CHECK(said_by_child("ring", on_gpus(4, {{"SHEAF_FAKE_NCCL_ORDER", "ring"}})) == "alike, rounded elsewhere\n");
 }

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 namespace sheaf::nccl {
 namespace {
@@ -36,6 +37,7 @@ Bytes garbage(std::size_t size) { return std::make_shared<std::vector<std::byte>
 /// Success, or why this rank cannot call now.
 ncclResult_t check(ncclComm_t comm, const Call& call, cuda::CUstream stream) {
   if (comm->clique->error) return comm->clique->error;
+  if (planted_fault() == "refuse" && comm->rank > 0) return refuse(ncclInternalError, "out of channels");
   if (size_of(call.type) == 0) return refuse(ncclInvalidArgument, "a type that the fake NCCL does not know");
   if (call.op >= ncclAvg) return refuse(ncclInvalidArgument, "an operation that the fake NCCL does not know");
   const int device = fake_cuda::ordinal_of(stream);
@@ -143,6 +145,11 @@ fake_cuda::Gate gate_of(Clique& clique) {
   return gate;
 }
 
+std::string_view planted_fault() {
+  const char* fault = std::getenv("SHEAF_FAKE_NCCL_FAULT");
+  return fault ? fault : "";
+}
+
 bool is_under_way(const Clique& clique) {
   return std::any_of(clique.gates.begin(), clique.gates.end(), [](const auto& gate) { return !gate.expired(); });
 }
@@ -206,6 +213,12 @@ ncclResult_t collective(ncclComm_t comm, const Call& call, const void* send, voi
     for (int r = 0; r < comm->clique->ranks(); ++r) {
       const std::string peer = fmt::format("{} on rank {}", call.text(), r);
       fake_cuda::enqueue_wait(stream, peer, (*exchange)->is_given[static_cast<std::size_t>(r)]);
+    }
+    if (planted_fault() == "hang" || planted_fault() == "error")
+      fake_cuda::enqueue_wait(stream, "a collective that does not end", gate_of(*comm->clique));
+    if (planted_fault() == "error") {
+      comm->clique->last_error = "the link is down";
+      comm->clique->error = ncclRemoteError;
     }
     const std::size_t bytes = received_bytes(call, *comm);
     const auto make = [clique = comm->clique, done = *exchange, rank = comm->rank, bytes] {

@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/driver/nccl_abi.h"
@@ -92,6 +93,10 @@ struct Steps {
 ncclResult_t do_steps(Steps steps);
 void begin_group();
 ncclResult_t end_group();
+
+/// SHEAF_FAKE_NCCL_FAULT: "" as it should be; "hang": no collective ends; "error": nor does it, and the clique has an
+/// error that nobody is told who does not ask; "refuse": only rank 0's calls are taken.
+std::string_view planted_fault();
 
 /// Until all ranks came; false when one did not in time.
 bool wait_for_ranks(std::unique_lock<std::mutex>& lock, const std::function<bool()>& all_came);

@@ -115,18 +115,6 @@ CollectiveGuard::State CollectiveGuard::state_of(const UnderWay& u) const {
   return now;
 }
 
-namespace {
-
-/// "a", "a and b", "a, b and c".
-std::string listed(const std::vector<std::string>& names) {
-  std::string text;
-  for (std::size_t k = 0; k < names.size(); ++k)
-    text += (k == 0 ? "" : k + 1 == names.size() ? " and " : ", ") + names[k];
-  return text;
-}
-
-}  // namespace
-
 absl::Status CollectiveGuard::late(UnderWay& u) const {
   std::vector<std::string> here, missing;
   for (std::size_t k = 0; k < u.ready.size(); ++k)

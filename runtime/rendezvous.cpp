@@ -18,13 +18,12 @@ std::string described(const Rendezvous::Part& part) {
   return fmt::format("{} at {}", part.what->name, to_string(part.loc));
 }
 
-/// "a", "a and b", "a, b and c".
+}  // namespace
+
 std::string listed(const std::vector<std::string>& names) {
   if (names.size() < 2) return names.empty() ? "nobody" : names[0];
   return fmt::format("{} and {}", fmt::join(names.begin(), names.end() - 1, ", "), names.back());
 }
-
-}  // namespace
 
 Rendezvous::Rendezvous(std::vector<std::string> members)
     : members_(std::move(members)),

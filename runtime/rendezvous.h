@@ -24,6 +24,9 @@ namespace sheaf::runtime {
 
 class CudaContext;
 
+/// "a", "a and b", "a, b and c"; "nobody".
+std::string listed(const std::vector<std::string>& names);
+
 class Rendezvous {
  public:
   /// What a member brings.

@@ -155,11 +155,11 @@ bool is_under_way(const Clique& clique) {
 }
 
 ncclResult_t fail(Clique& clique, ncclResult_t error, const std::string& text) {
+  for (const std::weak_ptr<fake_cuda::Event>& gate : clique.gates)
+    if (const fake_cuda::Gate g = gate.lock()) fake_cuda::open_now(g);
   if (clique.error) return clique.error;
   clique.error = error;
   clique.last_error = text;
-  for (const std::weak_ptr<fake_cuda::Event>& gate : clique.gates)
-    if (const fake_cuda::Gate g = gate.lock()) fake_cuda::open_now(g);
   return refuse(error, text);
 }
 

@@ -45,6 +45,8 @@ inline runtime::ExecutablePtr load_local(const ir::FunctionRef& f, const std::ve
   return *executable;
 }
 
+inline bool is_on_gpus() { return runtime::platform() == "cuda"; }
+
 /// `text` about devices of the CPU, about those of the process's platform.
 inline std::string of_platform(std::string text) {
   const std::string from = "cpu:", to = std::string(runtime::platform()) + ":";

@@ -255,11 +255,11 @@ func @step(%w: f32[1000], %g: f32[1000]) -> f32[1000] on @m {
   const std::vector<Literals> inputs = random_inputs(f, 4);
   const PerDevice buffers = to_devices(inputs);
   std::vector<const std::byte*> memory;
-  for (const auto& of_device : buffers) memory.push_back(of_device[0]->view()->get());
+  for (const auto& of_device : buffers) memory.push_back(of_device[0]->pin()->storage()->data());
   const PerDevice outputs = start(executable, buffers, {.donated = {true, false}, .loc = {"train.cpp", 31}});
   CHECK(same_bits_everywhere(to_host(outputs, *f), ir::eval_spmd(f, inputs)));
   for (std::size_t d = 0; d < outputs.size(); ++d) {
-    CHECK(outputs[d][0]->view()->get() == memory[d]);
+    CHECK(outputs[d][0]->pin()->storage()->data() == memory[d]);
     CHECK(buffers[d][0]->is_donated());
     CHECK(!buffers[d][1]->is_donated());
   }

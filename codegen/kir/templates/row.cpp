@@ -57,13 +57,16 @@ RowForm row_form(const Group& g) {
   return form;
 }
 
-/// Scalar ops below `node`, down to inputs and heroes.
+/// Scalar ops below `node`, down to inputs and heroes, counted until they are enough.
 std::size_t weight(const Group& g, int node) {
   if (!g.nodes[node].lowering || !is_inlinable(g, node)) return 0;
   std::size_t total = 0;
   if (const auto* map = g.as<low::Map>(node)) total = map->fn.nodes.size() - map->fn.args.size();
-  for (int operand : g.nodes[node].operands) total += weight(g, operand);
-  return std::min<std::size_t>(total, 1000);
+  for (int operand : g.nodes[node].operands) {
+    if (total >= kWorthStoring) break;
+    total += weight(g, operand);
+  }
+  return total;
 }
 
 bool is_read_again(const Group& g, int node, int by) {
@@ -75,12 +78,19 @@ bool is_read_again(const Group& g, int node, int by) {
   return false;
 }
 
-/// Whether computing `node` reads `wanted`, where nobody looks behind `known`.
-bool reads(const Group& g, int node, int wanted, const std::vector<int>& known) {
-  if (node == wanted) return true;
-  if (std::find(known.begin(), known.end(), node) != known.end()) return false;
-  const std::vector<int>& operands = g.nodes[node].operands;
-  return std::any_of(operands.begin(), operands.end(), [&](int o) { return reads(g, o, wanted, known); });
+/// Whether computing `nodes` reads `wanted`, where nobody looks behind `known`.
+bool reads(const Group& g, std::vector<int> nodes, int wanted, const std::vector<int>& known) {
+  std::vector<bool> is_seen(g.nodes.size());
+  for (int node : known) is_seen[node] = node != wanted;
+  while (!nodes.empty()) {
+    const int node = nodes.back();
+    nodes.pop_back();
+    if (node == wanted) return true;
+    if (is_seen[node]) continue;
+    is_seen[node] = true;
+    nodes.insert(nodes.end(), g.nodes[node].operands.begin(), g.nodes[node].operands.end());
+  }
+  return false;
 }
 
 class RowTemplate {
@@ -179,12 +189,7 @@ class RowTemplate {
     return nodes;
   }
 
-  bool is_read_from(std::size_t pass, int node) const {
-    std::vector<int> known = this->known();
-    std::erase(known, node);
-    const std::vector<int> wanted = wanted_from(pass);
-    return std::any_of(wanted.begin(), wanted.end(), [&](int w) { return reads(g_, w, node, known); });
-  }
+  bool is_read_from(std::size_t pass, int node) const { return reads(g_, wanted_from(pass), node, known()); }
 
   /// Of the whole rows in memory, those that the first pass keeps for the later ones.
   std::vector<Stored> inputs_to_keep(std::size_t pass) {

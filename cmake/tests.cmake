@@ -38,7 +38,7 @@ sheaf_test(cases.soak soak sheaf_tests --test-suite=soak)
 # in their streams, whose turn it is among the streams makes an entry of its own.
 set(fake_gpus "SHEAF_CHECK_PURE=1;SHEAF_FAKE_CUDA_DEVICES=8;SHEAF_LIBCUDA=$<TARGET_FILE:sheaf_fake_cuda>;SHEAF_LIBNVRTC=$<TARGET_FILE:sheaf_fake_nvrtc>")
 string(APPEND fake_gpus ";SHEAF_LIBNCCL=$<TARGET_FILE:sheaf_fake_nccl>;SHEAF_LIBCUBLASLT=$<TARGET_FILE:sheaf_fake_cublaslt>;SHEAF_LIBCUBLAS=$<TARGET_FILE:sheaf_fake_cusolver>;SHEAF_LIBCUSOLVER=$<TARGET_FILE:sheaf_fake_cusolver>")
-foreach(name IN ITEMS ops api/array api/attention_halves api/collectives api/complex api/convolution api/debug
+foreach(name IN ITEMS compiled api/array api/attention_halves api/collectives api/complex api/convolution api/debug
     api/debug_nans api/extremes api/grad api/indexing api/jacobian api/jit api/linear_work control/composition
     control/custom control/custom_messages control/loops control/messages control/user_cases
     api/library api/products api/programs api/shard_map_run api/sharded_programs api/sharding api/windows

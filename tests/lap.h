@@ -12,17 +12,19 @@
 namespace sheaf::tests {
 
 /// f's results on `inputs`, through the whole pipeline in the given tier.
-inline ir::Literals run(const ir::FunctionRef& f, const ir::Literals& inputs, runtime::Tier tier) {
-  auto executable = runtime::Executable::load(
-      codegen::lower(passes::run_pipeline(f), runtime::device(0).backend().target()), {.tier = tier});
+inline ir::Literals run(const ir::FunctionRef& f, const ir::Literals& inputs, runtime::Tier tier,
+                        runtime::Device& device = runtime::device(0)) {
+  const ir::Target target = device.backend().target();
+  auto executable =
+      runtime::Executable::load(codegen::lower(passes::run_pipeline(f, {.target = target}), target), {.tier = tier});
   REQUIRE_MESSAGE(executable.ok(), std::string(executable.status().message()));
   std::vector<runtime::BufferPtr> buffers;
   for (const ir::Literal& x : inputs) {
-    auto buffer = runtime::Buffer::from_host(runtime::device(0), std::span(x.data(), x.bytes()), {});
+    auto buffer = runtime::Buffer::from_host(device, std::span(x.data(), x.bytes()), {});
     REQUIRE(buffer.ok());
     buffers.push_back(*std::move(buffer));
   }
-  auto out = (*executable)->run(runtime::device(0), buffers);
+  auto out = (*executable)->run(device, buffers);
   REQUIRE_MESSAGE(out.ok(), std::string(out.status().message()));
   ir::Literals results;
   for (std::size_t j = 0; j < out->size(); ++j) {

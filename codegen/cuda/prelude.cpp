@@ -64,6 +64,28 @@ __device__ float sf_f16_to_float(unsigned short a) { float r; asm("cvt.f32.f16 %
 #ifndef SF_HOST
 __device__ unsigned short sf_float_to_f16(float a) { unsigned short r; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(a)); return r; }
 #endif)"},
+    // Of five exponent bits there are infinities; of four there are none, and one NaN. A small format is read as an f32 of
+    // too small an exponent, which a multiplication mends; below its normal numbers an addition rounds at the last bit.
+    {"sf_f8_to_float", R"(
+template <int E, int M> __device__ float sf_f8_to_float(unsigned char a) {
+  const unsigned magnitude = a & 0x7f, top = ((1u << E) - 1) << M, sign = (unsigned)(a & 0x80) << 24;
+  unsigned v = __float_as_uint(__uint_as_float(magnitude << (23 - M)) * __uint_as_float((255u - (1u << (E - 1))) << 23));
+  if (E == 5 && magnitude == top) v = 0x7f800000u;
+  if (E == 5 ? magnitude > top : magnitude == 0x7f) v = 0x7fc00000u;
+  return __uint_as_float(v | sign);
+})"},
+    {"sf_float_to_f8", R"(
+template <int E, int M> __device__ unsigned char sf_float_to_f8(float a) {
+  const unsigned bits = __float_as_uint(a), magnitude = bits & 0x7fffffff, bias = (1u << (E - 1)) - 1, top = ((1u << E) - 1) << M;
+  const unsigned overflow = E == 5 ? top : 0x7f, nan = E == 5 ? top | 1u << (M - 1) : 0x7f;
+  const unsigned normal = (magnitude - ((127u - bias) << 23) + (1u << (22 - M)) - 1 + (magnitude >> (23 - M) & 1)) >> (23 - M);
+  const unsigned anchor = (151u - bias - M) << 23;
+  const unsigned subnormal = __float_as_uint(__uint_as_float(magnitude) + __uint_as_float(anchor)) - anchor;
+  unsigned v = magnitude < (128u - bias) << 23 ? subnormal : normal;
+  if (v > overflow || magnitude >= 0x7f800000u) v = overflow;
+  if (magnitude > 0x7f800000u) v = nan;
+  return (unsigned char)(v | bits >> 24 & 0x80);
+})"},
     // To odd: the f32 keeps a sticky last bit, so that rounding it again rounds the f64 once.
     {"sf_double_to_odd", R"(
 __device__ float sf_double_to_odd(double a) { float r = __double2float_rz(a); return a != a || (double)r == a ? r : __uint_as_float(__float_as_uint(r) | 1); })"},
@@ -244,7 +266,28 @@ std::string call(std::string_view function, std::span<const std::string> in) {
   return fmt::format("{}({})", function, fmt::join(in, ", "));
 }
 
-bool is_half(DType t) { return t == DType::f16 || t == DType::bf16; }
+/// Computed with as an f32.
+bool is_narrow(DType t) {
+  return t == DType::f16 || t == DType::bf16 || t == DType::f8e4m3 || t == DType::f8e5m2;
+}
+
+std::string_view to_float(DType t) {
+  switch (t) {
+    case DType::f16: return "sf_f16_to_float";
+    case DType::bf16: return "sf_bf16_to_float";
+    case DType::f8e4m3: return "sf_f8_to_float<4, 3>";
+    default: return "sf_f8_to_float<5, 2>";
+  }
+}
+
+std::string_view from_float(DType t) {
+  switch (t) {
+    case DType::f16: return "sf_float_to_f16";
+    case DType::bf16: return "sf_float_to_bf16";
+    case DType::f8e4m3: return "sf_float_to_f8<4, 3>";
+    default: return "sf_float_to_f8<5, 2>";
+  }
+}
 
 std::string shift(ScalarOp op, DType t, const std::string in[3]) {
   const int bits = 8 * size_bytes(t);
@@ -267,19 +310,19 @@ std::string float_to_int(DType from, DType to, const std::string& a) {
 }
 
 std::string convert(DType from, DType to, const std::string& a) {
-  if (is_half(from)) {
-    const std::string f = fmt::format("{}({})", from == DType::f16 ? "sf_f16_to_float" : "sf_bf16_to_float", a);
+  if (is_narrow(from)) {
+    const std::string f = fmt::format("{}({})", to_float(from), a);
     return to == DType::f32 ? f : convert(DType::f32, to, f);
   }
   if (is_bool(to)) return fmt::format("(({}) != 0)", a);
-  if (is_half(to)) {
+  if (is_narrow(to)) {
     // Through f32: exact from narrow integers; to odd from anything wider.
     const std::string f = from == DType::f32 ? a
                           : from == DType::f64 || size_bytes(from) == 4
                               ? fmt::format("sf_double_to_odd((double)({}))", a)
                           : size_bytes(from) == 8 ? fmt::format("sf_long_to_odd({})", a)
                                                   : fmt::format("(float)({})", a);
-    return fmt::format("{}({})", to == DType::f16 ? "sf_float_to_f16" : "sf_float_to_bf16", f);
+    return fmt::format("{}({})", from_float(to), f);
   }
   if (is_float(from) && is_int(to)) return float_to_int(from, to, a);
   return fmt::format("({})({})", cuda_type(to), a);

@@ -143,6 +143,35 @@ TEST_CASE("the templates' kernels compute the interpreter's bits in every order"
   }
 }
 
+TEST_CASE("eight bits of float are rounded to and read as everywhere") {
+  std::vector<KernelCase> all;
+  for (DType t : {DType::f8e4m3, DType::f8e5m2}) {
+    kir::GroupMaker m;
+    ir::ScalarBuilder to, back;
+    const int x = m.input(DType::f32, {8192});
+    const int small = m.map(to.finish(to.convert(to.arg(0, DType::f32), t)), {x}, {8192});
+    m.group.results = {small, m.map(back.finish(back.convert(back.arg(0, t), DType::f32)), {small}, {8192})};
+    all.push_back(
+        {std::string(name(t)), build_kernel(m.group, kir::plan_for(m.group), kir::kCudaGrain),
+         [](int, ir::Literal& values) {
+           std::mt19937 random(2);
+           for (std::int64_t i = 0; i < values.size(); ++i) {
+             const double v = std::ldexp(std::uniform_real_distribution<double>(-2, 2)(random),
+                                         static_cast<int>(random() % 40) - 22);
+             values.set(i, i % 61 == 0 ? INFINITY : i % 67 == 0 ? -NAN : i % 3 ? v : std::ldexp(std::rint(v * 64), -6));
+           }
+         }});
+  }
+  const KernelBatch batch(std::move(all));
+  const Text text(batch.functions);
+  for (std::size_t i = 0; i < batch.cases.size(); ++i) {
+    const KernelCase& c = batch.cases[i];
+    CAPTURE(c.name);
+    const std::vector<Bytes> inputs = inputs_of(c);
+    check_equal(c, run_on_engine(text, c, batch.texts[i], inputs, {}), interpreted(c.kernel, inputs));
+  }
+}
+
 TEST_CASE("every op of every dtype has the interpreter's bits") {
   const KernelBatch batch({{"all ops", kir::all_ops(), {}}});
   const Text text(batch.functions);

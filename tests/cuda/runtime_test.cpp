@@ -242,6 +242,42 @@ TEST_CASE("the host reads what decides a loop or a branch") {
   CHECK(said_in_any_order("gpu control") == "182.999 0.995370 182.899002\n");
 }
 
+TEST_CASE("[gpu steps of loops] a program" * doctest::skip()) {
+  using Carry = std::pair<Array, Array>;
+  auto loop = jit([](Array h, Array v) {
+    return while_loop([](Carry c) { return c.first < 20; },
+                      [&](Carry c) { return Carry{c.first + 1, layers(c.second, v)}; }, Carry{zeros({}, i32), h})
+        .second;
+  });
+  auto scan_of_many =
+      jit([](Array h, Array v) { return fori_loop(0, 1500, [&](Array, Array x) { return tanh(dot(x, v)); }, h); });
+  const Array w = square(0.1).wait(), x = square(0.5).wait();
+  const auto run = [&](const char* what, auto& f) {
+    const Counted counted;
+    const Array h = f(x, w).wait();
+    const std::string graphs = counted.graphs();
+    say("{}: {}, {:.6f}", what, graphs, corner(h));
+  };
+  run("while", loop);
+  run("again", loop);
+  run("long", scan_of_many);
+}
+
+TEST_CASE("a loop that the host decides launches each step as a graph; what is very long is launched one by one") {
+  CHECK(said_in_any_order("gpu steps of loops") ==
+        "while: 101 kernels, 1 graphs made, 19 launched, 0 kernels patched, 0.995369\n"
+        "again: 101 kernels, 0 graphs made, 20 launched, 0 kernels patched, 0.995369\n"
+        "long: 1500 kernels, 0 graphs made, 0 launched, 0 kernels patched, 0.995369\n");
+}
+
+TEST_CASE("[gpu bad limit] a program" * doctest::skip()) { say("{}", corner(square(0.5))); }
+
+TEST_CASE("a limit of a GPU's memory that is no size is one warning, and counts as not set") {
+  CHECK(said_on_gpu("gpu bad limit", {{"SHEAF_GPU_MEMORY_LIMIT", "lots"}}) ==
+        "sheaf warning: SHEAF_GPU_MEMORY_LIMIT: 'lots' is not a size: a number of bytes, or one with K, M, G or %; the "
+        "limit is all there is\n0.5\n");
+}
+
 TEST_CASE("[gpu exit] a program" * doctest::skip()) {
   auto f = jit([](Array h, Array w) { return layers(h, w); });
   static Array last;

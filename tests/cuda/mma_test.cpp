@@ -108,6 +108,13 @@ TEST_CASE("products are right whatever the rows and pitches are multiples of") {
   check_all(std::move(all));
 }
 
+TEST_CASE("a convolution's rows and terms of several dims are right in every tile") {
+  std::vector<Contraction> all;
+  for (const MmaTile& tile : codegen::mma_tiles())
+    all.push_back(with_tile("convolution", convolution(DType::bf16), tile));
+  check_all(std::move(all));
+}
+
 TEST_CASE("batches, few rows, few columns, transposed results and other dtypes are right") {
   check_all({planned({.name = "batch", .batch = 3, .m = 40, .n = 56, .k = 48, .out = DType::bf16}),
              planned({.name = "f16", .m = 72, .n = 40, .k = 40, .dtype = DType::f16, .out = DType::f16}),

@@ -64,6 +64,26 @@ struct Product {
   }
 };
 
+/// What a convolution is: rows in two dims, terms in two dims, and neighbouring rows that read nearly the same.
+///   out[image, at, to] = sum over tap, from of x[image, at + 2 tap, from] w[tap, from, to]
+inline kir::Kernel convolution(DType dtype) {
+  constexpr std::int64_t images = 2, length = 40, taps = 3, from = 24, to = 72, places = length - 2 * (taps - 1);
+  kir::Contract c;
+  c.batch = {{}, {}, {}, {}};
+  c.m = {{images, places}, {length * from, from}, {0, 0}, {places * to, to}};
+  c.n = {{to}, {0}, {1}, {1}};
+  c.k = {{taps, from}, {2 * from, 1}, {from * to, to}, {0, 0}};
+  c.lhs = c.rhs = c.out = dtype;
+  c.accumulate = dtype == DType::bf16 ? DType::f32 : dtype;
+  using Access = kir::Param::Access;
+  return {.name = "convolution",
+          .params = {{dtype, images * length * from, Access::read},
+                     {dtype, taps * from * to, Access::read},
+                     {dtype, images * places * to, Access::write}},
+          .phases = {},
+          .contract = c};
+}
+
 /// Each of the four layouts of the operands, named for it.
 template <class F>
 void for_each_layout(Product p, F f) {

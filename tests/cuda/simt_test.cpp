@@ -14,12 +14,16 @@ namespace {
 
 const codegen::Target kTarget{.gpu = "sm_90a"};
 
-Contraction with_tile(Product p, const SimtTile& tile, const codegen::Target& target = kTarget) {
-  const kir::Kernel kernel = p.kernel();
+Contraction with_tile(const std::string& name, const kir::Kernel& kernel, const SimtTile& tile,
+                      const codegen::Target& target = kTarget) {
   SimtPlan plan = codegen::plan_simt(*kernel.contract, target);
   plan.tile = tile;
-  return {p.name, kernel,
+  return {name, kernel,
           [=](const std::string& symbol, codegen::CudaText& out) { codegen::emit_simt(kernel, plan, symbol, out); }};
+}
+
+Contraction with_tile(const Product& p, const SimtTile& tile, const codegen::Target& target = kTarget) {
+  return with_tile(p.name, p.kernel(), tile, target);
 }
 
 Contraction planned(const Product& p) { return with_tile(p, codegen::plan_simt(*p.kernel().contract, kTarget).tile); }
@@ -62,6 +66,13 @@ TEST_CASE("products of every dtype have the interpreter's bits, with and without
     }
   all.push_back(planned({.name = "bf16", .m = 37, .n = 45, .k = 21, .dtype = DType::bf16, .out = DType::bf16}));
   all.push_back(planned({.name = "f16 to f32", .m = 37, .n = 45, .k = 21, .dtype = DType::f16}));
+  check_all(std::move(all));
+}
+
+TEST_CASE("a convolution's rows and terms of several dims have the interpreter's bits in every tile") {
+  std::vector<Contraction> all;
+  for (const SimtTile& tile : codegen::simt_tiles())
+    all.push_back(with_tile("convolution", convolution(DType::f32), tile));
   check_all(std::move(all));
 }
 

@@ -410,3 +410,17 @@ TEST_CASE("a target without tensor cores, other dtypes and rows that cannot be c
   CHECK_FALSE(has_kernel({.name = "", .values = 264}, "sm_80"));
   CHECK_FALSE(has_kernel({.name = "", .bias = {1, 1, 1}, .bias_dtype = DType::f64}, "sm_80"));
 }
+
+TEST_CASE("the places of scores are of 64 bits where there are more than 2^31") {
+  const auto has = [](std::int64_t length, const std::string& words) {
+    ir::Builder b("body");
+    const ir::Type row(DType::bf16, {length, 1, 16});
+    const ir::Values in{b.param(row), b.param(row), b.param(row), b.param(ir::Type(DType::bool_, {1, length, length}))};
+    const auto body =
+        b.finish(b.emit_all(&ops::attention, in, std::make_shared<const ops::Attention>(ops::Attention{.mask = true})));
+    return codegen::emit_cuda(kir::attention_kernel(*body), "k", ir::Target{"sm_80"}).functions.find(words) !=
+           std::string::npos;
+  };
+  CHECK(has(40000, "mask[query * 40000 + key * 1]"));
+  CHECK(has(50000, "mask[query * 50000ll + key * 1]"));
+}

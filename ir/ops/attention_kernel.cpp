@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kTensorCores = 80;  // compute capability: copies to shared memory on their own, bf16
 constexpr std::int64_t kMostFeatures = 256;
-// Places in a length, and elements of one example, are counted in 32 bits, with room for a tile beyond the end.
+// Places in a length are counted in 32 bits, with room for a tile and a window beyond the end.
 constexpr std::int64_t kMostPlaces = 1 << 30;
 
 bool is_half(DType t) { return t == DType::f16 || t == DType::bf16; }
@@ -17,11 +17,7 @@ bool is_half(DType t) { return t == DType::f16 || t == DType::bf16; }
 /// Rows are copied 16 bytes at a time.
 bool is_copied(std::int64_t features) { return features > 0 && features <= kMostFeatures && features % 8 == 0; }
 
-bool is_narrow(Type t) {
-  std::int64_t blocks = 1;
-  for (std::int64_t d : t.dims()) blocks *= d;
-  return blocks > 0 && t.dim(t.rank() - 3) < kMostPlaces;
-}
+bool is_narrow(Type t) { return t.num_elements() > 0 && t.dim(t.rank() - 3) < kMostPlaces; }
 
 bool fits(const Eqn& e, const Target& target) {
   if (target.compute_capability() < kTensorCores || !is_half(e.in(0).dtype())) return false;

@@ -47,7 +47,7 @@ foreach(name IN ITEMS compiled api/array api/attention_halves api/collectives ap
   set_tests_properties(gpu/${name} PROPERTIES LABELS full ENVIRONMENT "${fake_gpus};SHEAF_PLATFORM=cuda")
 endforeach()
 foreach(order IN ITEMS waited_last random)
-  foreach(name IN ITEMS api/shard_map_run runtime/overlap)
+  foreach(name IN ITEMS api/debug api/shard_map_run control/loops runtime/overlap)
     add_test(NAME gpu/${name}/${order} COMMAND sheaf_tests --source-file=*/tests/${name}_test.cpp
       --test-suite-exclude=full,soak)
     set_tests_properties(gpu/${name}/${order} PROPERTIES LABELS full ENVIRONMENT

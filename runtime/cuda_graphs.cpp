@@ -138,7 +138,7 @@ absl::Status CudaGraphs::find_nodes(std::span<const Launch> launches, Graph& gra
     if (!status.ok()) return status;
     const absl::StatusOr<const CudaKernel::Functions*> functions = functions_of(gpu_, launch);
     if (!functions.ok()) return functions.status();
-    bool is_it = there.func == (**functions)[node.phase];
+    bool is_it = !there.func || there.func == (**functions)[node.phase];  // a driver may name the kernel instead
     for (std::size_t b = 0; b < launch.buffers.size() && is_it; ++b)
       is_it = *static_cast<void* const*>(there.kernelParams[b]) == launch.buffers[b];
     if (!is_it) return absl::InternalError(fmt::format("node {} is not launch {}", n, n));

@@ -58,30 +58,51 @@ class MergeSort {
     for (std::size_t k = 0; k < runs.size(); ++k) b.store(runs[k], at, element[k], exists);
   }
 
+  struct Range {
+    ValueId low, high;
+  };
+  /// Who looks for a place: among threads that share out a loop, which holds no other, or by itself.
+  enum class Search : std::uint8_t { unrolled, looped };
+
   /// Where the element at `from` goes when runs of `width` below `end` merge in pairs. `steps` halve a run to nothing.
-  ValueId destination(PhaseBuilder& b, ValueId from, ValueId width, ValueId end, int steps, const LoadAt& load) const {
+  ValueId destination(PhaseBuilder& b, ValueId from, ValueId width, ValueId end, int steps, Search search,
+                      const LoadAt& load) const {
     const auto op = [&](ScalarOp o, ValueId x, ValueId y, ValueId z = -1) { return b.op(o, x, y, z); };
     const ValueId mask = op(ScalarOp::sub, number(b, 0), op(ScalarOp::add, width, width));
     const ValueId pair = op(ScalarOp::and_, from, mask);
     const ValueId middle = op(ScalarOp::min, op(ScalarOp::add, pair, width), end);
     const ValueId pair_end = op(ScalarOp::min, op(ScalarOp::add, middle, width), end);
     const ValueId is_left = op(ScalarOp::lt, from, middle);
+    const ValueId last = op(ScalarOp::sub, end, number(b, 1));
     const std::size_t keys = sorted_.num_keys;
     const Values own = load(from);
-    ValueId low = op(ScalarOp::select, is_left, middle, pair), high = op(ScalarOp::select, is_left, pair_end, middle);
-    const ValueId last = op(ScalarOp::sub, end, number(b, 1));
-    for (int step = 0; step < steps; ++step) {
-      const ValueId is_open = op(ScalarOp::lt, low, high);
-      const ValueId at = op(ScalarOp::shr_logical, op(ScalarOp::add, low, high), number(b, 1));
+    const auto halved = [&](Range range) -> Range {
+      const ValueId is_open = op(ScalarOp::lt, range.low, range.high);
+      const ValueId at = op(ScalarOp::shr_logical, op(ScalarOp::add, range.low, range.high), number(b, 1));
       const Values other = load(op(ScalarOp::min, at, last));
       const ValueId other_is_less = is_less(b, std::span(other).first(keys), std::span(own).first(keys));
       const ValueId own_is_less = is_less(b, std::span(own).first(keys), std::span(other).first(keys));
       const ValueId passes = op(ScalarOp::select, is_left, other_is_less, b.op(ScalarOp::not_, own_is_less));
-      const ValueId passes_now = op(ScalarOp::and_, is_open, passes);
-      low = op(ScalarOp::select, passes_now, op(ScalarOp::add, at, number(b, 1)), low);
-      high = op(ScalarOp::select, op(ScalarOp::and_, is_open, b.op(ScalarOp::not_, passes)), at, high);
+      const ValueId rises = op(ScalarOp::and_, is_open, passes);
+      const ValueId falls = op(ScalarOp::and_, is_open, b.op(ScalarOp::not_, passes));
+      return {op(ScalarOp::select, rises, op(ScalarOp::add, at, number(b, 1)), range.low),
+              op(ScalarOp::select, falls, at, range.high)};
+    };
+    Range range{op(ScalarOp::select, is_left, middle, pair), op(ScalarOp::select, is_left, pair_end, middle)};
+    if (search == Search::unrolled) {
+      for (int step = 0; step < steps; ++step) range = halved(range);
+    } else {
+      const LocalId low = b.local(number_), high = b.local(number_);
+      b.assign(low, range.low);
+      b.assign(high, range.high);
+      b.begin_for("step", steps, LoopKind::serial);
+      range = halved({b.get(low), b.get(high)});
+      b.assign(low, range.low);
+      b.assign(high, range.high);
+      b.end();
+      range.low = b.get(low);
     }
-    return op(ScalarOp::add, op(ScalarOp::sub, from, middle), low);
+    return op(ScalarOp::add, op(ScalarOp::sub, from, middle), range.low);
   }
 
   void sort_chunks(const std::vector<BufferId>& runs) {
@@ -118,7 +139,7 @@ class MergeSort {
           return element;
         };
         const ValueId from = b.op(ScalarOp::min, b.index_value(i, number_), b.op(ScalarOp::sub, end, number(b, 1)));
-        const Index at = b.index_of(destination(b, from, w, end, passes, load), {0, chunk_ - 1});
+        const Index at = b.index_of(destination(b, from, w, end, passes, Search::unrolled, load), {0, chunk_ - 1});
         const Values element = load(from);
         for (std::size_t k = 0; k < copies.size(); ++k) b.store(copies[k], pool.add(to, at), element[k], exists);
       });
@@ -133,26 +154,22 @@ class MergeSort {
     k_.end_phase(b, static_cast<int>(std::min<std::int64_t>(k_.grain().threads, std::max<std::int64_t>(chunk_, 32))));
   }
 
+  /// A thread for each element.
   void merge_runs(const std::vector<BufferId>& runs, const std::vector<BufferId>& merged, std::int64_t width) {
-    const std::int64_t threads = k_.grain().threads, blocks = (length_ + threads - 1) / threads;
-    PhaseBuilder b = k_.begin_phase(sorted_.rows * blocks);
+    PhaseBuilder b = k_.begin_phase(sorted_.rows * length_);
     IndexPool& pool = b.indices();
-    const Position unit = unflatten(pool, b.unit(), {sorted_.rows, blocks});
+    const Position unit = unflatten(pool, b.unit(), {sorted_.rows, length_});
     const Index row = pool.scale(unit[0], length_);
-    const Index t = b.axis(b.begin_for("t", threads, LoopKind::vector));
-    const Index i = pool.add(pool.scale(unit[1], threads), t);
-    const ValueId exists = b.in_range(i, 0, length_);
     const auto load = [&](ValueId at) {
       Values element;
       for (BufferId r : runs) element.push_back(b.load(r, pool.add(row, b.index_of(at, {0, length_ - 1}))));
       return element;
     };
-    const ValueId from = b.op(ScalarOp::min, b.index_value(i, number_), number(b, length_ - 1));
+    const ValueId from = b.index_value(unit[1], number_);
     const int steps = static_cast<int>(std::bit_width(static_cast<std::uint64_t>(width)));
-    const ValueId to = destination(b, from, number(b, width), number(b, length_), steps, load);
-    store(b, merged, unit[0], b.index_of(to, {0, length_ - 1}), load(from), exists);
-    b.end();
-    k_.end_phase(b, static_cast<int>(threads));
+    const ValueId to = destination(b, from, number(b, width), number(b, length_), steps, Search::looped, load);
+    store(b, merged, unit[0], b.index_of(to, {0, length_ - 1}), load(from), -1);
+    k_.end_phase(b);
   }
 
   KernelBuilder& k_;

@@ -285,18 +285,20 @@ class ScatterTemplate {
   /// By bisection of what is left of the row, as i64.
   ValueId length_of_run(BufferId keys, Index first, const Run& run, ValueId key) {
     const ValueId begin = b_->index_value(run.at);
-    ValueId low = begin, high = i64_constant(run.steps);
-    const int halvings = static_cast<int>(std::bit_width(static_cast<std::uint64_t>(run.steps)));
-    for (int step = 0; step < halvings; ++step) {
-      const ValueId is_open = b_->op(ScalarOp::lt, low, high);
-      const ValueId middle = b_->op(ScalarOp::shr_logical, b_->op(ScalarOp::add, low, high), i64_constant(1));
-      const Index at = b_->index_of(b_->op(ScalarOp::min, middle, i64_constant(run.steps - 1)), {0, run.steps - 1});
-      const ValueId is_equal = b_->op(ScalarOp::eq, b_->load(keys, b_->indices().add(first, at)), key);
-      const ValueId above = b_->op(ScalarOp::add, middle, i64_constant(1));
-      low = b_->op(ScalarOp::select, b_->op(ScalarOp::and_, is_open, is_equal), above, low);
-      high = b_->op(ScalarOp::select, b_->op(ScalarOp::and_, is_open, b_->op(ScalarOp::not_, is_equal)), middle, high);
-    }
-    return b_->op(ScalarOp::sub, low, begin);
+    const LocalId low = b_->local(DType::i64), high = b_->local(DType::i64);
+    b_->assign(low, begin);
+    b_->assign(high, i64_constant(run.steps));
+    b_->begin_for("step", std::bit_width(static_cast<std::uint64_t>(run.steps)), LoopKind::serial);
+    const ValueId from = b_->get(low), to = b_->get(high), is_open = b_->op(ScalarOp::lt, from, to);
+    const ValueId middle = b_->op(ScalarOp::shr_logical, b_->op(ScalarOp::add, from, to), i64_constant(1));
+    const Index at = b_->index_of(b_->op(ScalarOp::min, middle, i64_constant(run.steps - 1)), {0, run.steps - 1});
+    const ValueId is_equal = b_->op(ScalarOp::eq, b_->load(keys, b_->indices().add(first, at)), key);
+    const ValueId rises = b_->op(ScalarOp::and_, is_open, is_equal);
+    const ValueId falls = b_->op(ScalarOp::and_, is_open, b_->op(ScalarOp::not_, is_equal));
+    b_->assign(low, b_->op(ScalarOp::select, rises, b_->op(ScalarOp::add, middle, i64_constant(1)), from));
+    b_->assign(high, b_->op(ScalarOp::select, falls, middle, to));
+    b_->end();
+    return b_->op(ScalarOp::sub, b_->get(low), begin);
   }
 
   ValueId i64_constant(std::int64_t v) const { return b_->constant(DType::i64, static_cast<std::uint64_t>(v)); }

@@ -24,8 +24,8 @@ constexpr int kThreadColumns = 16;
 constexpr int kStages = 3;
 constexpr SimtTile kTiles[] = {
     {.thread_rows = 16, .row_groups = 2, .column_groups = 2, .terms = 16, .speed = 1.0},
-    {.thread_rows = 16, .row_groups = 1, .column_groups = 1, .terms = 16, .speed = 0.7},
-    {.thread_rows = 4, .row_groups = 1, .column_groups = 1, .terms = 32, .speed = 0.3},
+    {.thread_rows = 16, .row_groups = 1, .column_groups = 1, .terms = 16, .blocks = 2, .speed = 0.7},
+    {.thread_rows = 4, .row_groups = 1, .column_groups = 1, .terms = 32, .blocks = 4, .speed = 0.3},
 };
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
@@ -55,8 +55,8 @@ class Printer {
   }
 
   std::string print(const std::string& entry) const {
-    std::string out = fmt::format("extern \"C\" __global__ void __launch_bounds__({}) {}({}) {{\n", threads(), entry,
-                                  cuda_parameters(kernel_));
+    std::string out = fmt::format("extern \"C\" __global__ void __launch_bounds__({}, {}) {}({}) {{\n", threads(),
+                                  t_.blocks, entry, cuda_parameters(kernel_));
     out += fmt::format("  SF_DYNAMIC_SHARED({}, memory);\n", acc());
     return out + place() + loads() + terms() + results() + "}\n";
   }

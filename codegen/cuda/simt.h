@@ -16,6 +16,7 @@ namespace sheaf::codegen {
 struct SimtTile {
   int thread_rows = 16, row_groups = 2, column_groups = 2;
   int terms = 16;  // in shared memory at a time
+  int blocks = 1;  // of a multiprocessor, for which registers must do; a compiler left to choose takes more, and spills
   double speed = 1;
 };
 std::span<const SimtTile> simt_tiles();

@@ -35,10 +35,12 @@ sheaf_test(cases.full full sheaf_tests --test-suite=full)
 sheaf_test(cases.soak soak sheaf_tests --test-suite=soak)
 
 # The same on GPUs that are not there (docs/emulator.md). What these files hold is said of any device. Where devices meet
-# in their streams, whose turn it is among the streams makes an entry of its own.
+# in their streams, whose turn it is among the streams makes an entry of its own. acceptance/sequence and the rest of
+# acceptance/strategies pass there too, but take minutes.
 set(fake_gpus "SHEAF_CHECK_PURE=1;SHEAF_FAKE_CUDA_DEVICES=8;SHEAF_LIBCUDA=$<TARGET_FILE:sheaf_fake_cuda>;SHEAF_LIBNVRTC=$<TARGET_FILE:sheaf_fake_nvrtc>")
 string(APPEND fake_gpus ";SHEAF_LIBNCCL=$<TARGET_FILE:sheaf_fake_nccl>;SHEAF_LIBCUBLASLT=$<TARGET_FILE:sheaf_fake_cublaslt>;SHEAF_LIBCUBLAS=$<TARGET_FILE:sheaf_fake_cusolver>;SHEAF_LIBCUSOLVER=$<TARGET_FILE:sheaf_fake_cusolver>")
-foreach(name IN ITEMS compiled api/array api/attention_halves api/collectives api/complex api/convolution api/debug
+foreach(name IN ITEMS acceptance/by_hand acceptance/policies acceptance/transformer acceptance/vocabulary
+    acceptance/whole_model acceptance/work compiled api/array api/attention_halves api/collectives api/complex api/convolution api/debug
     api/debug_nans api/extremes api/grad api/indexing api/jacobian api/jit api/linear_work control/composition
     control/custom control/custom_messages control/loops control/messages control/user_cases
     api/library api/products api/programs api/shard_map_run api/sharded_programs api/sharding api/windows
@@ -46,6 +48,9 @@ foreach(name IN ITEMS compiled api/array api/attention_halves api/collectives ap
   add_test(NAME gpu/${name} COMMAND sheaf_tests --source-file=*/tests/${name}_test.cpp --test-suite-exclude=full,soak)
   set_tests_properties(gpu/${name} PROPERTIES LABELS full ENVIRONMENT "${fake_gpus};SHEAF_PLATFORM=cuda")
 endforeach()
+add_test(NAME gpu/acceptance/strategies COMMAND sheaf_tests --source-file=*/tests/acceptance/strategies_test.cpp
+  --test-case=FSDP+TP*)
+set_tests_properties(gpu/acceptance/strategies PROPERTIES LABELS full ENVIRONMENT "${fake_gpus};SHEAF_PLATFORM=cuda")
 foreach(order IN ITEMS waited_last random)
   foreach(name IN ITEMS api/debug api/shard_map_run control/loops runtime/overlap)
     add_test(NAME gpu/${name}/${order} COMMAND sheaf_tests --source-file=*/tests/${name}_test.cpp

@@ -145,9 +145,10 @@ double largest_difference(const Partitioned& p, const Function& reference) {
     const Literals got = tests::run_partitioned(p.whole, local, in);
     for (std::size_t j = 0; j < want.size(); ++j) most = std::max(most, tests::difference(want[j], got[j]));
   }
-  if (runtime::platform() != "cuda") return most;
+  if (!tests::is_on_gpus()) return most;
   const Literals got = tests::run_partitioned(p.whole, p.improved, in, tests::run_local);
-  for (std::size_t j = 0; j < want.size(); ++j) most = std::max(most, tests::difference(want[j], got[j]));
+  // The reference adds up in f64. What is compiled for a CPU is as far from it, to the bit.
+  for (std::size_t j = 0; j < want.size(); ++j) CHECK(tests::difference(want[j], got[j]) < 1e-3);
   return most;
 }
 

@@ -63,7 +63,7 @@ std::int64_t largest_value(const ir::Function& local);
 
 /// The largest difference of a result on all devices, before or after collectives are made fewer, from that of a
 /// function of the same arguments on one, relative to its largest element. All by the reference; where the process's
-/// devices are GPUs, they run the program too.
+/// devices are GPUs, they have to agree.
 double largest_difference(const Partitioned& p, const ir::Function& reference);
 
 }  // namespace sheaf::acceptance

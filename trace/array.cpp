@@ -104,22 +104,22 @@ Array concrete(runtime::BufferPtr buffer, ir::Type type, bool is_weak, Loc made_
   return Array(std::move(node));
 }
 
-runtime::BufferPtr number_buffer(Number v, DType dtype, Loc made_at) {
+runtime::BufferPtr number_buffer(Number v, DType dtype, runtime::Device& on, Loc made_at) {
   std::uint64_t bits[1] = {};
   const DType from = v.kind() == Number::Kind::floating ? f64 : v.is_above_i64() ? u64 : i64;
   if (from == f64) bits[0] = ir::to_bits(f64, v.as_double());
   else bits[0] = static_cast<std::uint64_t>(v.as_int());
   std::byte bytes[16] = {};  // of a complex number the real part, before an imaginary one of 0
   convert_elements(reinterpret_cast<const std::byte*>(bits), from, bytes, part_dtype(dtype), 1);
-  auto buffer = runtime::Buffer::from_host(runtime::device(0),
-                                           std::span(bytes, static_cast<std::size_t>(size_bytes(dtype))), made_at);
+  auto buffer = runtime::Buffer::from_host(on, std::span(bytes, static_cast<std::size_t>(size_bytes(dtype))), made_at);
   check(buffer.status(), made_at);
   return *std::move(buffer);
 }
 
 runtime::BufferPtr buffer_of(const Array& x, ir::Type type, Loc use) {
   const ArrayNode& node = node_with_value(x, "elements to read", use);
-  if (node.kind == ArrayNode::Kind::number) return number_buffer(node.number, type.dtype(), node.made_at);
+  if (node.kind == ArrayNode::Kind::number)
+    return number_buffer(node.number, type.dtype(), runtime::device(0), node.made_at);
   if (node.type == type) return node.placement ? gathered(node, use) : node.buffer;
   // A weak result of an eager operation, wanted in another precision.
   return buffer_of(convert(x, type.dtype()), type, use);

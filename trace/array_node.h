@@ -52,7 +52,7 @@ Array concrete(runtime::BufferPtr buffer, ir::Type type, bool is_weak, Loc made_
 /// The value's bytes as a buffer of `type`'s dtype, gathered if they are on several devices; a number is written out.
 /// Throws for traced and abstract arrays.
 runtime::BufferPtr buffer_of(const Array& x, ir::Type type, Loc use);
-runtime::BufferPtr number_buffer(Number v, DType dtype, Loc made_at);
+runtime::BufferPtr number_buffer(Number v, DType dtype, runtime::Device& on, Loc made_at);
 
 /// Throws RuntimeError unless the status is OK.
 void check(const absl::Status& status, Loc loc);

@@ -169,6 +169,10 @@ std::vector<runtime::BufferPtr> moved(const Array& x, ir::Type type, const Place
   if (node.placement && node.type != type) return moved(convert(x, type.dtype()), type, to, use);  // a weak result
   if (node.placement == to) return node.shards;
   std::vector<runtime::BufferPtr> one;
+  if (node.kind == ArrayNode::Kind::number) {  // written out where it goes, so that no other device is needed
+    for (runtime::Device* d : to->devices) one.push_back(number_buffer(node.number, type.dtype(), *d, node.made_at));
+    return one;
+  }
   if (!node.placement) one.push_back(buffer_of(x, type, use));
   const Placement* from = node.placement ? node.placement : placement_on({}, type.rank());
   const Reader reader(*from, node.placement ? std::span(node.shards) : std::span(one), type);

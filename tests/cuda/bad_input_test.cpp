@@ -41,7 +41,7 @@ Array three_on_the_cpu() {
   three.wait();  // it was on the GPU
   return three;
 }
-void say_twice(const Array& on_the_cpu) { say("the CPU has " + std::to_string((on_the_cpu + on_the_cpu).item<int>())); }
+void say_twice(const Array& on_the_cpu) { say("the CPU has " + std::to_string((on_the_cpu * 2.0).item<int>())); }
 
 }  // namespace
 

@@ -18,7 +18,8 @@ namespace {
 
 using namespace sheaf;
 
-constexpr int kCalls = 16;  // that one wait is for
+/// That one wait is for.
+int calls(const Options& options) { return options.quick ? 2 : 16; }
 
 /// The first GPU, for references.
 class Gpu {
@@ -103,19 +104,19 @@ class Memory {
   std::byte* at_;
 };
 
-/// kCalls of f, and a wait.
+/// So many calls of f, and a wait.
 template <class F, class... Arrays>
-Work calls_of(F f, Arrays... x) {
-  return [f, x...] {
-    for (int i = 1; i < kCalls; ++i) f(x...);
+Work calls_of(const Options& options, F f, Arrays... x) {
+  return [f, x..., count = calls(options)] {
+    for (int i = 1; i < count; ++i) f(x...);
     tree_leaves(f(x...)).back().wait();
   };
 }
 
 /// Per call.
-Result per_call(Result r) {
-  r.ours /= kCalls;
-  r.reference /= kCalls;
+Result per_call(const Options& options, Result r) {
+  r.ours /= calls(options);
+  r.reference /= calls(options);
   return r;
 }
 
@@ -126,10 +127,10 @@ Result against_copy(const Options& options, std::int64_t bytes, F f, Arrays... x
   const Gpu& gpu = Gpu::first();
   const Work copies = [&] {
     gpu.enter();
-    for (int i = 0; i < kCalls; ++i) gpu.copy(to.data(), from.data(), bytes / 2);
+    for (int i = 0; i < calls(options); ++i) gpu.copy(to.data(), from.data(), bytes / 2);
     gpu.wait();
   };
-  Result r = per_call(compare(calls_of(jit(f), x...), copies, options));
+  Result r = per_call(options, compare(calls_of(options, jit(f), x...), copies, options));
   r.note =
       fmt::format("{:.0f} GB/s, {:.0f} % of the copy's", static_cast<double>(bytes) / r.ours * 1e-9, 100 / r.ratio);
   return r;
@@ -230,19 +231,19 @@ std::string rate(double flops, double seconds) {
 template <class F, class... Arrays>
 Result against_library(const Options& options, double flops, std::vector<std::shared_ptr<LibraryProduct>> products, F f,
                        Arrays... x) {
-  const Work ours = calls_of(jit(f), x...);
+  const Work ours = calls_of(options, jit(f), x...);
   Result r;
   if (!products[0]->enqueue()) {
-    r.ours = seconds_of(ours, options) / kCalls;
+    r.ours = seconds_of(ours, options) / calls(options);
     r.note = rate(flops, r.ours) + "; no cuBLASLt";
     return r;
   }
   const Work reference = [&] {
-    for (int i = 0; i < kCalls; ++i)
+    for (int i = 0; i < calls(options); ++i)
       for (const auto& product : products) (void)product->enqueue();
     Gpu::first().wait();
   };
-  r = per_call(compare(ours, reference, options));
+  r = per_call(options, compare(ours, reference, options));
   r.note = rate(flops, r.ours);
   return r;
 }
@@ -306,8 +307,8 @@ Array chain(Array x, int kernels) {
 Result launches(const Options& options, int kernels) {
   const auto f = jit([=](Array x) { return chain(x, kernels); });
   const Array x = normal({1024}, f32);
-  Result r{.ours = seconds_of(calls_of(f, x), options) / kCalls};
-  r.note = fmt::format("one program, {} calls to a wait", kCalls);
+  Result r{.ours = seconds_of(calls_of(options, f, x), options) / calls(options)};
+  r.note = fmt::format("one program, {} calls to a wait", calls(options));
   return r;
 }
 

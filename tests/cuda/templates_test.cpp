@@ -313,3 +313,16 @@ TEST_CASE("indices have 64 bits only where sizes need them") {
   CHECK(text(1 << 30).find("const sf_i32 a0") != std::string::npos);
   CHECK(text(std::int64_t{3} << 30).find("const sf_i64 a0") != std::string::npos);
 }
+
+TEST_CASE("a row of a stack that begins anywhere is not moved in vectors") {
+  const Group group = chain(DType::f32, {4096});
+  kir::Kernel k = build_kernel(group, plan_of({"", group}), kir::kCudaGrain);
+  const auto has = [&](std::string_view what) {
+    return codegen::emit_cuda(k, "k").functions.find(what) != std::string::npos;
+  };
+  CHECK(has("sf_load<4>(p0"));
+  k.params[0].alignment = 8;
+  CHECK(has("sf_load<2>(p0"));
+  k.params[1].alignment = 4;
+  CHECK_FALSE(has("sf_load"));
+}

@@ -179,7 +179,7 @@ TEST_CASE("arrays move from GPU to GPU and between layouts without the host") {
   }
 }
 
-TEST_CASE("[one sum] a program" * doctest::skip()) {
+TEST_CASE("[sum of GPUs] a program" * doctest::skip()) {
   const FunctionRef f = parsed(kSum);
   const std::vector<Literals> inputs = inputs_of(f);
   const runtime::ExecutablePtr executable = load_local(f);
@@ -189,7 +189,7 @@ TEST_CASE("[one sum] a program" * doctest::skip()) {
 }
 
 TEST_CASE("without NCCL collectives go through the host, and that is told once") {
-  CHECK(said_by_child("one sum", on_gpus(2, {{"SHEAF_LIBNCCL", "/nowhere/libnccl.so"}})) ==
+  CHECK(said_by_child("sum of GPUs", on_gpus(2, {{"SHEAF_LIBNCCL", "/nowhere/libnccl.so"}})) ==
         "sheaf warning: collectives between GPUs go through the host's memory, which is slow: no NCCL; tried:\n"
         "  /nowhere/libnccl.so: cannot open shared object file: No such file or directory\n"
         "Sheaf uses NCCL 2.18.1 or newer between GPUs; SHEAF_LIBNCCL names one that lies elsewhere\n"

@@ -96,19 +96,19 @@ TEST_CASE("a program on a mesh is compiled for GPUs that nobody has") {
 }
 
 TEST_CASE("a target that is none is one warning, and a compiler that is missing an error of every program") {
-  CHECK(said_by("one sum", {{"SHEAF_TARGET", "h100"}}) ==
+  CHECK(said_by("program with a target", {{"SHEAF_TARGET", "h100"}}) ==
         "sheaf warning: SHEAF_TARGET: 'h100' is no target: cpu, or the architecture of a GPU, such as sm_90a; ignored\n"
         "6\n");
-  CHECK(said_by("one sum", {{"SHEAF_TARGET", "sm_90a"}, {"SHEAF_LIBNVRTC", "libm.so.6"}}) ==
+  CHECK(said_by("program with a target", {{"SHEAF_TARGET", "sm_90a"}, {"SHEAF_LIBNVRTC", "libm.so.6"}}) ==
         "HERE: SHEAF_TARGET=sm_90a: no NVRTC; tried:\n"
         "  libm.so.6: lacks an entry point\n"
         "Sheaf compiles for GPUs with NVIDIA's NVRTC 12.0 or newer; SHEAF_LIBNVRTC names one that lies elsewhere\n");
-  CHECK(said_by("one sum", {{"SHEAF_TARGET", "sm_90a"}, {"SHEAF_FAKE_NVRTC_VERSION", "11080"}}) ==
+  CHECK(said_by("program with a target", {{"SHEAF_TARGET", "sm_90a"}, {"SHEAF_FAKE_NVRTC_VERSION", "11080"}}) ==
         "HERE: SHEAF_TARGET=sm_90a: " SHEAF_BINARY_DIR
         "/libsheaf_fake_nvrtc.so is NVRTC 11.8, and Sheaf needs NVRTC 12.0 or newer\n");
 }
 
-TEST_CASE("[one sum] a program" * doctest::skip()) {
+TEST_CASE("[program with a target] a program" * doctest::skip()) {
   try {
     say(std::to_string(sum(array({1.0, 2.0, 3.0})).item<int>()));
   } catch (const RuntimeError& error) { say(tests::with_here(error.what(), {})); }

@@ -2,6 +2,7 @@
 #include "trace/dump.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cctype>
 #include <cstdlib>
@@ -9,6 +10,7 @@
 #include <fstream>
 #include <map>
 #include <mutex>
+#include <set>
 #include <vector>
 
 #include "codegen/compiler.h"
@@ -95,37 +97,47 @@ class StepLines {
  public:
   explicit StepLines(const codegen::Program& program) : program_(program) {}
 
-  std::string of(std::span<const codegen::Step> steps, const std::string& indent) const {
+  std::string of(std::span<const codegen::Step> steps, const std::string& indent) {
     std::string text;
     for (const codegen::Step& s : steps) {
       const std::string loc = to_string(s.loc);
       text += s.control ? std::visit([&](const auto& what) { return of(what, indent, loc); }, s.control->what)
-                        : fmt::format("{}{}  {}\n", indent, program_.kernels[s.kernel].name, loc);
+                        : of_kernel(s.kernel, indent, loc);
     }
     return text;
   }
 
+  /// The user's lines of the steps so far that run this kernel.
+  std::string lines_of(int kernel) const {
+    const auto at = lines_.find(kernel);
+    return at == lines_.end() ? "" : fmt::format("{}", fmt::join(at->second, ", "));
+  }
+
  private:
-  std::string of(const codegen::Loop& loop, const std::string& indent, const std::string& loc) const {
+  std::string of_kernel(int kernel, const std::string& indent, const std::string& loc) {
+    lines_[kernel].insert(loc);
+    return fmt::format("{}{}  {}\n", indent, program_.kernels[kernel].name, loc);
+  }
+  std::string of(const codegen::Loop& loop, const std::string& indent, const std::string& loc) {
     const std::string head =
         loop.length >= 0 ? fmt::format("{}scan, {} steps  {}\n", indent, loop.length, loc)
                          : fmt::format("{}while  {}\n{}{}do\n", indent, loc, of(loop.condition, indent + "  "), indent);
     return head + of(loop.body, indent + "  ");
   }
-  std::string of(const codegen::Branch& branch, const std::string& indent, const std::string& loc) const {
+  std::string of(const codegen::Branch& branch, const std::string& indent, const std::string& loc) {
     std::string text;
     for (std::size_t b = 0; b < branch.branches.size(); ++b)
       text += fmt::format("{}branch {} of {}  {}\n", indent, b, branch.branches.size(), loc) +
               of(branch.branches[b], indent + "  ");
     return text;
   }
-  std::string of(const codegen::Check& check, const std::string& indent, const std::string& loc) const {
+  std::string of(const codegen::Check& check, const std::string& indent, const std::string& loc) {
     return fmt::format("{}check \"{}\"  {}\n", indent, check.message, loc);
   }
-  std::string of(const codegen::Callback& callback, const std::string& indent, const std::string& loc) const {
+  std::string of(const codegen::Callback& callback, const std::string& indent, const std::string& loc) {
     return fmt::format("{}callback {}, slot {}  {}\n", indent, callback.name, callback.slot, loc);
   }
-  std::string of(const codegen::LibraryCall& call, const std::string& indent, const std::string& loc) const {
+  std::string of(const codegen::LibraryCall& call, const std::string& indent, const std::string& loc) {
     if (const auto* product = std::get_if<codegen::Product>(&call.what))
       return fmt::format("{}product by the library, {} of {} x {} x {}  {}\n{}or else\n{}", indent, product->batch,
                          product->rows, product->terms, product->columns, loc, indent,
@@ -134,29 +146,32 @@ class StepLines {
     return fmt::format("{}{}, {} of {} x {}  {}\n", indent, kRoutines[static_cast<int>(what.routine)], what.batch,
                        what.rows, what.columns, loc);
   }
-  std::string of(const codegen::Collective& meeting, const std::string& indent, const std::string& loc) const {
+  std::string of(const codegen::Collective& meeting, const std::string& indent, const std::string& loc) {
     return fmt::format("{}{}{}, {} bytes  {}\n", indent, meeting.waits ? "" : "begin ", meeting.name,
                        meeting.result.bytes, loc);
   }
-  std::string of(const codegen::Await&, const std::string& indent, const std::string& loc) const {
+  std::string of(const codegen::Await&, const std::string& indent, const std::string& loc) {
     return fmt::format("{}await  {}\n", indent, loc);
   }
 
   const codegen::Program& program_;
+  std::map<int, std::set<std::string>> lines_;
 };
 
 }  // namespace
 
 void Dump::kernels(const codegen::Program& program) {
   if (!is_on()) return;
-  write("steps.txt", StepLines(program).of(program.steps, ""));
+  StepLines steps(program);
+  write("steps.txt", steps.of(program.steps, ""));
   const codegen::CpuTarget& target = codegen::host_cpu_target();
   for (std::size_t i = 0; i < program.kernels.size(); ++i) {
     const codegen::KernelCode& k = program.kernels[i];
     const std::string base = fmt::format("kernel-{:02}-{}", i, k.name);
     write(base + ".kir", kir::to_text(*k.kir));
     if (k.target.is_gpu()) {
-      write(base + ".cu", codegen::cuda_program(k.functions));
+      write(base + ".cu",
+            fmt::format("// {}\n{}", steps.lines_of(static_cast<int>(i)), codegen::cuda_program(k.functions)));
       continue;
     }
     const codegen::CompileUnit unit{k.kir.get(), k.name};

@@ -132,8 +132,8 @@ class Laps {
   Clock::time_point before_ = Clock::now();
 };
 
-// Plan -> Program -> Executable.
-std::shared_ptr<Compiled> load(const Planned& planned, Loc loc) {
+// Plan -> Program -> Executable, each as its dump shows it.
+absl::StatusOr<runtime::ExecutablePtr> executable_of(const Planned& planned) {
   Dump dump = planned.dump;
   Laps laps(dump, planned.program.function->name());
   codegen::Program program = codegen::lower(planned.plan, planned.program.target);
@@ -142,8 +142,13 @@ std::shared_ptr<Compiled> load(const Planned& planned, Loc loc) {
   dump.kernels(program);
   laps.restart();
   auto executable = runtime::Executable::load(std::move(program));
+  if (executable.ok()) laps.done("load");
+  return executable;
+}
+
+std::shared_ptr<Compiled> load(const Planned& planned, Loc loc) {
+  auto executable = executable_of(planned);
   check(executable.status(), loc);
-  laps.done("load");
   auto made = std::make_shared<Native>(*std::move(executable));
   const ir::FunctionRef& f = planned.program.function;
   made->inputs = f->mesh() ? planned.plan.in_types : f->param_types();
@@ -181,8 +186,7 @@ const std::optional<codegen::Target>& other_target() {
 void compile_for_other_target(MeshProgram program, const std::vector<bool>& donated, Loc loc) {
   if (!other_target() || *other_target() == program.target) return;
   program.target = *other_target();
-  const absl::Status status =
-      runtime::Executable::load(codegen::lower(plan_program(program, donated).plan, program.target)).status();
+  const absl::Status status = executable_of(plan_program(program, donated)).status();
   if (!status.ok())
     throw RuntimeError(loc,
                        fmt::format("SHEAF_TARGET={}: {}", to_string(program.target), std::string(status.message())));

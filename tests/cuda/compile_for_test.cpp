@@ -3,6 +3,8 @@
 #include <doctest/doctest.h>
 
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
 #include <set>
 
 #include "fmt/format.h"
@@ -106,6 +108,28 @@ TEST_CASE("a target that is none is one warning, and a compiler that is missing 
   CHECK(said_by("program with a target", {{"SHEAF_TARGET", "sm_90a"}, {"SHEAF_FAKE_NVRTC_VERSION", "11080"}}) ==
         "HERE: SHEAF_TARGET=sm_90a: " SHEAF_BINARY_DIR
         "/libsheaf_fake_nvrtc.so is NVRTC 11.8, and Sheaf needs NVRTC 12.0 or newer\n");
+}
+
+TEST_CASE("[dumped for a target] a program" * doctest::skip()) {
+  jit([](Array x) { return sort(x); }, {.name = "dumped"})(arange(40)).wait();
+}
+
+TEST_CASE("what is compiled for another target is dumped beside what runs, its texts below the user's line") {
+  namespace fs = std::filesystem;
+  const fs::path root = fs::path(SHEAF_BINARY_DIR) / "compile_for_test";
+  fs::remove_all(root);
+  CHECK(said_by("dumped for a target", {{"SHEAF_TARGET", "sm_90a"}, {"SHEAF_DUMP", root.string()}}).empty());
+  CHECK(fs::exists(root / "dumped" / "steps.txt"));
+  CHECK(fs::exists(root / "dumped.2" / "steps.txt"));
+  std::set<std::string> first_lines;
+  for (const auto& entry : fs::directory_iterator(root / "dumped.2")) {
+    if (entry.path().extension() != ".cu") continue;
+    std::string line;
+    std::ifstream text(entry.path());
+    std::getline(text, line);
+    first_lines.insert(tests::with_here(line, {}));
+  }
+  CHECK(first_lines == std::set<std::string>{"// HERE"});
 }
 
 TEST_CASE("[program with a target] a program" * doctest::skip()) {

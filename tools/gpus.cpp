@@ -49,8 +49,8 @@ GpuReport report_gpus() {
     return fmt::format("{}, for CUDA {}", c.path(), cuda_version_text(c.version()));
   });
   const auto nvrtc = codegen::Nvrtc::load();
-  report.text +=
-      line_of("NVRTC", nvrtc, [](const codegen::Nvrtc& n) { return fmt::format("{}.{}", n.major(), n.minor()); });
+  report.text += line_of(
+      "NVRTC", nvrtc, [](const codegen::Nvrtc& n) { return fmt::format("{}, {}.{}", n.path(), n.major(), n.minor()); });
   const auto versioned = [](const auto& library) { return fmt::format("{}, {}", library.path(), library.version()); };
   report.text += line_of("cuBLASLt", CublasLt::load(), versioned);
   report.text += line_of("cuBLAS", Cublas::load(), versioned);

@@ -118,6 +118,7 @@ absl::StatusOr<Nvrtc> Nvrtc::open(const std::vector<std::string>& paths) {
       continue;
     }
     Nvrtc nvrtc;
+    nvrtc.path_ = path;
     Functions& f = nvrtc.f_;
     const bool is_whole =
         find(library, "nvrtcVersion", f.version) && find(library, "nvrtcGetNumSupportedArchs", f.num_architectures) &&

@@ -37,6 +37,7 @@ class Nvrtc {
   /// The same from these places, for this call.
   static absl::StatusOr<Nvrtc> open(const std::vector<std::string>& paths);
 
+  const std::string& path() const { return path_; }
   int major() const { return major_; }
   int minor() const { return minor_; }
   /// "NVRTC 13.0".
@@ -66,6 +67,7 @@ class Nvrtc {
   };
   std::string log_of(Program program) const;
 
+  std::string path_;
   Functions f_{};
   int major_ = 0, minor_ = 0;
 };

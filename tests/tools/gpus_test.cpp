@@ -1,10 +1,13 @@
 // `sheaf gpus`, `tests/run --gpu` and `bench/run --gpu` where there is no GPU: what is missing, and where it was looked
-// for.
+// for; and where there is one.
 #include <doctest/doctest.h>
 #include <sys/wait.h>
 
 #include <cstdio>
 #include <string>
+#include <utility>
+
+#include "fmt/format.h"
 
 namespace {
 
@@ -13,16 +16,22 @@ struct Ran {
   std::string text;  // stdout and stderr
 };
 
-/// In an environment where every library of NVIDIA's is looked for in /nowhere.
-Ran run(const std::string& command) {
-  std::string line = "cd " SHEAF_SOURCE_DIR "; ";
-  for (const char* library : {"CUDA", "NVRTC", "CUBLASLT", "CUBLAS", "CUSOLVER", "NCCL"})
-    line += std::string("SHEAF_LIB") + library + "=/nowhere/" + library + " ";
-  std::FILE* pipe = popen((line + command + " 2>&1").c_str(), "r");
+/// With the variables that name NVIDIA's libraries in front of the command.
+Ran run_with(const std::string& libraries, const std::string& command) {
+  std::FILE* pipe = popen(("cd " SHEAF_SOURCE_DIR "; " + libraries + command + " 2>&1").c_str(), "r");
   REQUIRE(pipe);
   Ran ran;
   for (int c; (c = std::fgetc(pipe)) != EOF;) ran.text += static_cast<char>(c);
   ran.status = WEXITSTATUS(pclose(pipe));
+  return ran;
+}
+
+/// In an environment where every library is looked for in /nowhere.
+Ran run(const std::string& command) {
+  std::string libraries;
+  for (const char* library : {"CUDA", "NVRTC", "CUBLASLT", "CUBLAS", "CUSOLVER", "NCCL"})
+    libraries += std::string("SHEAF_LIB") + library + "=/nowhere/" + library + " ";
+  Ran ran = run_with(libraries, command);
   // What NVRTC says is tests/cuda/nvrtc_test.cpp's.
   const std::size_t nvrtc = ran.text.find("NVRTC     no NVRTC"), next = ran.text.find("cuBLASLt  ");
   REQUIRE((nvrtc != std::string::npos && next != std::string::npos));
@@ -54,6 +63,29 @@ TEST_CASE("the tool lists what a GPU needs, and what is missing") {
   const Ran ran = run(SHEAF_BINARY_DIR "/sheaf gpus");
   CHECK(ran.status == 1);
   CHECK(ran.text == kMissing);
+}
+
+TEST_CASE("the tool says which libraries were found, of what versions, and what the GPUs are") {
+  std::string libraries = "SHEAF_FAKE_CUDA_DEVICES=1 SHEAF_FAKE_CUDA_ARCH=sm_90 ";
+  for (const auto& [library, fake] :
+       {std::pair("CUDA", "cuda"), std::pair("NVRTC", "nvrtc"), std::pair("CUBLASLT", "cublaslt"),
+        std::pair("CUBLAS", "cusolver"), std::pair("CUSOLVER", "cusolver"), std::pair("NCCL", "nccl")})
+    libraries += fmt::format("SHEAF_LIB{}=" SHEAF_BINARY_DIR "/libsheaf_fake_{}.so ", library, fake);
+  const Ran ran = run_with(libraries, SHEAF_BINARY_DIR "/sheaf gpus");
+  CHECK(ran.status == 0);
+  CHECK(ran.text == "driver    " SHEAF_BINARY_DIR
+                    "/libsheaf_fake_cuda.so, for CUDA 13.0\n"
+                    "NVRTC     " SHEAF_BINARY_DIR
+                    "/libsheaf_fake_nvrtc.so, 13.0\n"
+                    "cuBLASLt  " SHEAF_BINARY_DIR
+                    "/libsheaf_fake_cublaslt.so, 13.0.0\n"
+                    "cuBLAS    " SHEAF_BINARY_DIR
+                    "/libsheaf_fake_cusolver.so, 13.0.0\n"
+                    "cuSOLVER  " SHEAF_BINARY_DIR
+                    "/libsheaf_fake_cusolver.so, 12.0.0\n"
+                    "NCCL      " SHEAF_BINARY_DIR
+                    "/libsheaf_fake_nccl.so, 2.28.9\n"
+                    "cuda:0    Sheaf's fake sm_90, sm_90, 132 multiprocessors, 1.0 GiB\n");
 }
 
 TEST_CASE("a GPU day without a GPU says what is missing, and does nothing") {

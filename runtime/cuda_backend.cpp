@@ -90,7 +90,10 @@ std::int64_t memory_limit(std::int64_t total) {
   if (!text || !*text) return total;
   const absl::StatusOr<std::int64_t> limit = parse_bytes(text, total);
   if (limit.ok()) return std::min(*limit, total);
-  ir::warn("SHEAF_GPU_MEMORY_LIMIT: " + std::string(limit.status().message()) + "; the limit is all there is");
+  static std::once_flag warned;  // of all devices
+  std::call_once(warned, [&] {
+    ir::warn("SHEAF_GPU_MEMORY_LIMIT: " + std::string(limit.status().message()) + "; the limit is all there is");
+  });
   return total;
 }
 

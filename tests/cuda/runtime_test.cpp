@@ -273,7 +273,7 @@ TEST_CASE("a loop that the host decides launches each step as a graph; what is v
 TEST_CASE("[gpu bad limit] a program" * doctest::skip()) { say("{}", corner(square(0.5))); }
 
 TEST_CASE("a limit of a GPU's memory that is no size is one warning, and counts as not set") {
-  CHECK(said_on_gpu("gpu bad limit", {{"SHEAF_GPU_MEMORY_LIMIT", "lots"}}) ==
+  CHECK(said_on_gpu("gpu bad limit", {{"SHEAF_GPU_MEMORY_LIMIT", "lots"}, {"SHEAF_FAKE_CUDA_DEVICES", "3"}}) ==
         "sheaf warning: SHEAF_GPU_MEMORY_LIMIT: 'lots' is not a size: a number of bytes, or one with K, M, G or %; the "
         "limit is all there is\n0.5\n");
 }

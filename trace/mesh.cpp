@@ -52,15 +52,22 @@ std::int64_t size_of(const std::vector<MeshAxis>& axes) {
 }
 
 std::vector<Device> first_devices(const std::vector<MeshAxis>& axes, Loc loc) {
-  std::vector<Device> all = devices();
+  const absl::StatusOr<std::vector<runtime::Device*>> all = runtime::devices_of(runtime::platform());
+  if (!all.ok())
+    throw RuntimeError(loc, fmt::format("Mesh {}: {}", axes_text(axes), std::string(all.status().message())));
   const std::int64_t wanted = size_of(axes);
-  if (wanted > std::ssize(all))
-    throw ShardingError(loc, fmt::format("Mesh {}: it takes {} devices, and there {}: set SHEAF_CPU_DEVICES={} or call "
-                                         "ensure_devices({}), or plan with Mesh::abstract",
-                                         axes_text(axes), wanted,
-                                         all.size() == 1 ? "is 1" : fmt::format("are {}", all.size()), wanted, wanted));
-  all.resize(std::max<std::int64_t>(wanted, 0));
-  return all;
+  if (wanted > std::ssize(*all)) {
+    const std::string more =
+        runtime::platform() == "cpu"
+            ? fmt::format("set SHEAF_CPU_DEVICES={} or call ensure_devices({}), or plan", wanted, wanted)
+            : "plan";
+    throw ShardingError(
+        loc, fmt::format("Mesh {}: it takes {} devices, and there {}: {} with Mesh::abstract", axes_text(axes), wanted,
+                         all->size() == 1 ? "is 1" : fmt::format("are {}", all->size()), more));
+  }
+  std::vector<Device> first;
+  for (std::int64_t i = 0; i < wanted; ++i) first.push_back({(*all)[i]->id()});
+  return first;
 }
 
 void check_devices(const std::vector<MeshAxis>& axes, const std::vector<Device>& list, Loc loc) {

@@ -16,9 +16,7 @@ void say_error_of(F&& f) {
   try {
     f();
     std::fprintf(stderr, "no error\n");
-  } catch (const RuntimeError& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-  }
+  } catch (const RuntimeError& error) { std::fprintf(stderr, "%s\n", error.what()); }
 }
 
 const std::string kMissing =
@@ -33,6 +31,7 @@ const std::vector<std::pair<std::string, std::string>> kNowhere = {{"SHEAF_LIBCU
 TEST_CASE("[gpu platform] a program" * doctest::skip()) {
   say_error_of([] { devices(); });
   say_error_of([] { array({1.0, 2.0}); });
+  say_error_of([] { Mesh({{"x", 2}}); });
   std::fprintf(stderr, "%s\n", to_string(devices("cpu")[0]).c_str());
 }
 
@@ -42,13 +41,25 @@ TEST_CASE("[cpu platform] a program" * doctest::skip()) {
   std::fprintf(stderr, "%g\n", sum(array({1.0, 2.0})).item<double>());
 }
 
+TEST_CASE("[mesh of four] a program" * doctest::skip()) {
+  std::fprintf(stderr, "%s\n", tests::message_here<ShardingError>([] { Mesh({{"x", 4}}); }).c_str());
+}
+
+TEST_CASE("a mesh of more GPUs than there are says how to plan without them") {
+  CHECK(tests::said_by_child("mesh of four", {{"SHEAF_PLATFORM", "cuda"},
+                                              {"SHEAF_LIBCUDA", SHEAF_BINARY_DIR "/libsheaf_fake_cuda.so"},
+                                              {"SHEAF_FAKE_CUDA_DEVICES", "2"}}) ==
+        "HERE: Mesh [x=4]: it takes 4 devices, and there are 2: plan with Mesh::abstract\n");
+}
+
 TEST_CASE("without a driver the platform cuda fails with where it was looked for, and the CPU is there") {
   std::vector<std::pair<std::string, std::string>> on_gpus = kNowhere;
   on_gpus.emplace_back("SHEAF_PLATFORM", "cuda");
   const std::string text = tests::said_by_child("gpu platform", on_gpus);
   const std::string first = "devices: SHEAF_PLATFORM=cuda: " + kMissing;
   REQUIRE(text.starts_with(first));
-  CHECK(tests::with_here(text.substr(first.size()), {}) == "HERE: SHEAF_PLATFORM=cuda: " + kMissing + "cpu:0\n");
+  CHECK(tests::with_here(text.substr(first.size()), {}) ==
+        "HERE: SHEAF_PLATFORM=cuda: " + kMissing + "HERE: Mesh [x=2]: SHEAF_PLATFORM=cuda: " + kMissing + "cpu:0\n");
 }
 
 TEST_CASE("without a driver the GPUs cannot be listed, and nothing else changes") {

@@ -22,7 +22,8 @@ constexpr std::uint32_t kPending = 0, kReady = 1, kError = 2, kInFlight = 3;
 }  // namespace
 
 Completion::~Completion() {
-  if (is_told_.load(std::memory_order_relaxed)) return;
+  // In a forked child it is a copy: the parent has the work, and tells.
+  if (is_told_.load(std::memory_order_relaxed) || !check_not_forked().ok()) return;
   if (absl::Status status = peek(); !status.ok())
     ir::warn(fmt::format("an error that no one read: {}", std::string(status.message())));
 }

@@ -39,6 +39,8 @@ class Completion {
   absl::Status wait_for_issue();
   /// Whether it is ready or failed as far as anybody has looked.
   bool is_known() const;
+  /// Whether it is known to be ready, so that no error can come of it.
+  bool is_known_ready() const { return is_known() && peek().ok(); }
   /// What is to be waited for; empty when it is known.
   std::vector<EventPtr> events() const;
 

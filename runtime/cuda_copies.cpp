@@ -148,7 +148,7 @@ void copy_across(Backend& target, const std::shared_ptr<Storage>& into, std::spa
   for (const BlockOnGpu& block : blocks) {
     block.from->add_reader(*end);
     load.keeps.push_back(block.from);
-    if (block.made_by && block.made_by->is_pending()) load.inputs.push_back(block.made_by);
+    if (block.made_by && !block.made_by->is_known_ready()) load.inputs.push_back(block.made_by);
   }
   if (status.ok()) return end_in_flight(target, completion, std::move(load));
   (void)(*end)->wait();  // what was asked for is done with the memory

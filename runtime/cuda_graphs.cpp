@@ -79,7 +79,10 @@ absl::StatusOr<bool> CudaGraphs::run(std::span<const Launch> launches, cuda::CUs
     }
     graph = &sequence.graphs.emplace_back(*std::move(captured));
   } else if (!is_known) {
-    if (absl::Status status = patch(*graph, launches); !status.ok()) return status;
+    if (absl::Status status = patch(*graph, launches); !status.ok()) {
+      std::ranges::fill(graph->buffers, this);  // no buffer is there: the next run patches every launch
+      return status;
+    }
   }
   graph->buffers = buffers;
   graph->last_run = sequence.runs;

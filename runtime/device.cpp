@@ -11,6 +11,7 @@
 #include "ir/log.h"
 #include "runtime/cuda_backend.h"
 #include "runtime/cuda_collectives.h"
+#include "runtime/fork.h"
 #include "sheaf/device.h"
 #include "sheaf/error.h"
 
@@ -91,6 +92,7 @@ DeviceList& device_list() {
 
 /// Work that is under way when the process exits would use a driver that has ended.
 void finish_gpu_work() {
+  if (!check_not_forked().ok()) return;  // it is the parent's
   for (Device* device : devices()) {
     if (device->backend().is_host()) continue;
     (void)device->queue().drain();

@@ -53,6 +53,8 @@ std::string DiskCache::path_of(std::string_view kind, std::string_view key) cons
 }
 
 std::optional<std::string> DiskCache::find(std::string_view kind, std::string_view key) const {
+  std::error_code error;
+  if (!fs::is_regular_file(path_of(kind, key), error)) return {};  // what else could be read may have no end
   std::ifstream in(path_of(kind, key), std::ios::binary);
   if (!in) return {};
   std::ostringstream read;

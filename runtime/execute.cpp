@@ -138,7 +138,7 @@ FlightPtr Executable::in_flight(Addresses& at, EventPtr end, std::shared_ptr<Mem
                     .late = execution.spmd ? execution.spmd->late_error() : nullptr,
                     .checks = std::move(at.checks)};
   for (std::shared_ptr<Completion>& input : execution.waits)
-    if (!input->is_known()) load.inputs.push_back(std::move(input));
+    if (!input->is_known_ready()) load.inputs.push_back(std::move(input));  // it may have failed since it was awaited
   for (const Pin& input : execution.inputs) load.keeps.push_back(input.storage());
   for (const std::shared_ptr<Storage>& output : execution.outputs) load.keeps.push_back(output);
   load.keeps.push_back(std::move(arena));

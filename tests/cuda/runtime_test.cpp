@@ -200,6 +200,34 @@ TEST_CASE("[gpu turns] a program" * doctest::skip()) {
   steps("in place", in_place);
 }
 
+TEST_CASE("[gpu no patch] a program" * doctest::skip()) {
+  runtime::device(0);
+  auto& cuda = const_cast<runtime::Cuda&>(**runtime::Cuda::load());
+  auto f = jit([](Array h, Array v) { return sum(layers(h, v)); });
+  const Array w = square(0.1).wait(), x = square(0.5).wait(), y = square(0.7).wait(), z = square(-0.2).wait();
+  const Array v = square(-0.1).wait();
+  std::vector<float> right;
+  for (const Array& input : {x, y, z}) right.push_back(f(input, w).item<float>());  // graphs with two of them
+  static decltype(cuda.cuGraphExecKernelNodeSetParams) patches;
+  static int calls = 0;
+  patches = cuda.cuGraphExecKernelNodeSetParams;
+  cuda.cuGraphExecKernelNodeSetParams = [](cuda::CUgraphExec graph, cuda::CUgraphNode node,
+                                           const cuda::CUDA_KERNEL_NODE_PARAMS* to) {
+    return calls++ == 1 ? cuda::CUDA_ERROR_INVALID_VALUE : patches(graph, node, to);
+  };
+  say_error_of([&] { f(y, v).wait(); });
+  say("{} calls", calls);
+  bool is_right = true;
+  for (int i = 0; i < 2; ++i) is_right &= f(z, w).item<float>() == right[2] && f(y, w).item<float>() == right[1];
+  say("{}", is_right ? "right" : "wrong");
+}
+
+TEST_CASE("a graph that was patched in part only is patched as a whole before it runs again") {
+  const std::string said = said_on_gpu("gpu no patch");
+  CHECK(said.find("cuGraphExecKernelNodeSetParams: CUDA_ERROR_INVALID_VALUE (1): invalid argument\n2 calls\nright\n") !=
+        std::string::npos);
+}
+
 TEST_CASE("callers whose buffers take turns, and those that donate them, patch nothing") {
   CHECK(said_in_any_order("gpu turns") ==
         "taking turns: 60 kernels, 0 graphs made, 20 launched, 0 kernels patched, 0.995369\n"
@@ -223,6 +251,27 @@ TEST_CASE("[gpu checks] a program" * doctest::skip()) {
 TEST_CASE("a check that fails is told by everything that was computed from the run, and by nothing else") {
   const std::string failed = "HERE: HERE: check failed: nothing is large\n";
   CHECK(said_in_any_order("gpu checks") == "8\n" + failed + failed + "5\n");
+}
+
+TEST_CASE("[gpu found meanwhile] a program" * doctest::skip()) {
+  auto positive = jit([](Array x) {
+    check(sum(x) > 0.0, "the sum is positive");
+    return x * 2.0;
+  });
+  const Array bad = positive(array({-1.0, 0.5}));
+  const HostFunction finds(
+      "finds", [&](std::span<const HostTensor>, std::span<const HostTensor>) { say_error_of([&] { bad.wait(); }); });
+  const auto more = jit([&](Array x) {
+    finds({x});
+    return x + 1.0;
+  });
+  const Array after = more(bad);
+  say_error_of([&] { after.wait(); });
+}
+
+TEST_CASE("an error that somebody finds while a run from it is being asked for is told by that run too") {
+  const std::string failed = "HERE: HERE: check failed: the sum is positive\n";
+  CHECK(said_in_any_order("gpu found meanwhile") == failed + failed);
 }
 
 TEST_CASE("[gpu control] a program" * doctest::skip()) {
@@ -362,6 +411,20 @@ TEST_CASE("a child of a process that uses a GPU is told so") {
       "HERE: this process was forked after Sheaf had started its threads, and they do not exist in the child; fork "
       "before the first use of Sheaf, or start the child with exec\n";
   CHECK(said_on_gpu("gpu fork") == told + told + told + "0.50\n");
+}
+
+TEST_CASE("[gpu fork exits] a program" * doctest::skip()) {
+  static Array last;
+  last = square(0.5);
+  const pid_t child = fork();
+  if (child == 0) std::exit(0);
+  int status = 0;
+  waitpid(child, &status, 0);
+  say("{} {:.2f}", status, corner(last));
+}
+
+TEST_CASE("a child of a process that uses a GPU may end by itself, and says nothing of its parent's work") {
+  CHECK(said_in_any_order("gpu fork exits") == "0 0.50\n");
 }
 
 TEST_CASE("[gpu fault] a program" * doctest::skip()) {

@@ -2,6 +2,7 @@
 #include "runtime/disk_cache.h"
 
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 
 #include <atomic>
 #include <filesystem>
@@ -115,6 +116,23 @@ TEST_CASE("a file that cannot take its place is one warning, and leaves nothing 
                         ": Is a directory");
   CHECK(std::distance(fs::directory_iterator(fs::path(path).parent_path()), fs::directory_iterator()) == 1);
   CHECK(!cache.find("kernel", kKey));
+}
+
+TEST_CASE("what is no file is not there, and is neither read without end nor waited for") {
+  DiskCache cache(folder());
+  cache.store("kernel", kKey, "abc");
+  const std::string path = cache.path_of("kernel", kKey);
+  fs::rename(path, path + ".elsewhere");
+  fs::create_symlink(path + ".elsewhere", path);
+  CHECK(cache.find("kernel", kKey) == "abc");
+  fs::remove(path);
+  fs::create_symlink("/dev/zero", path);
+  CHECK(!cache.find("kernel", kKey));
+  fs::remove(path);
+  REQUIRE(mkfifo(path.c_str(), 0600) == 0);
+  CHECK(!cache.find("kernel", kKey));
+  cache.store("kernel", kKey, "abc");
+  CHECK(cache.find("kernel", kKey) == "abc");
 }
 
 TEST_CASE("threads that store and find the same see all of it or nothing") {

@@ -145,15 +145,16 @@ ir::Literals inputs_of(const ir::Function& f, const Options& o) {
 }
 
 ir::Literals run_compiled(const ir::FunctionRef& f, const ir::Literals& inputs) {
-  const CompiledPtr program = compile({.function = f}, {}, {});
+  runtime::Device& device = runtime::device(0);
+  const CompiledPtr program = compile({.function = f, .target = device.backend().target()}, {}, {});
   std::vector<runtime::BufferPtr> buffers;
   for (const ir::Literal& x : inputs) {
-    auto buffer = runtime::Buffer::from_host(runtime::device(0), std::span(x.data(), x.bytes()), {});
+    auto buffer = runtime::Buffer::from_host(device, std::span(x.data(), x.bytes()), {});
     if (!buffer.ok()) throw RuntimeError(std::string(buffer.status().message()));
     buffers.push_back(*std::move(buffer));
   }
   ir::Literals results;
-  for (const runtime::BufferPtr& r : program->run(runtime::device(0), buffers, {}, {})) {
+  for (const runtime::BufferPtr& r : program->run(device, buffers, {}, {})) {
     results.emplace_back(f->results()[results.size()].type());
     const absl::Status s = r->to_host(std::span(results.back().data(), results.back().bytes()));
     if (!s.ok()) throw RuntimeError(std::string(s.message()));

@@ -38,6 +38,8 @@ std::string said(const std::string& arguments, const std::string& input = "") {
   return ran.text;
 }
 
+constexpr const char* kFakeCuda = SHEAF_BINARY_DIR "/libsheaf_fake_cuda.so";
+constexpr const char* kFakeNvrtc = SHEAF_BINARY_DIR "/libsheaf_fake_nvrtc.so";
 constexpr const char* kTwice =
     "func @twice(%x: i64[3]) -> i64[3] {\n  %0: i64[3] = add %x, %x  loc(a.cpp:1)\n  return %0\n}\n";
 
@@ -49,12 +51,15 @@ TEST_CASE("opt prints the program after the passes, with lines only where they a
   CHECK(sheaf_tool("opt --locs -", kTwice).text == kTwice);
 }
 
-TEST_CASE("run gives whole integers, and the same from the interpreter as compiled") {
+TEST_CASE("run gives whole integers, and the same from the interpreter as compiled, for the CPU and for a GPU") {
   const std::string file = SHEAF_BINARY_DIR "/tool_test.npy";
   write_npy(file, to_host(array(std::vector<std::int64_t>{1, -2, 4611686018427387903}, {}, i64)));
   const std::string expected = "%0: i64[3] = 2 -4 9223372036854775806\n";
   CHECK(sheaf_tool("run --input=" + file + " -", kTwice).text == expected);
   CHECK(sheaf_tool("run --interpret --input=" + file + " -", kTwice).text == expected);
+  const tests::Variable platform("SHEAF_PLATFORM", "cuda"), driver("SHEAF_LIBCUDA", kFakeCuda),
+      nvrtc("SHEAF_LIBNVRTC", kFakeNvrtc);
+  CHECK(sheaf_tool("run --input=" + file + " -", kTwice).text == expected);
   const std::string nans =
       "func @f(%x: f32[40]) -> f32[40] {\n  %0: f32[40] = sub %x, inf:f32\n  %1: f32[40] = sub %0, %0\n"
       "  return %1\n}\n";
@@ -72,7 +77,7 @@ TEST_CASE("run prints both parts of complex numbers") {
 }
 
 TEST_CASE("compile prints what each function of each kernel takes of a GPU that need not be here") {
-  const tests::Variable nvrtc("SHEAF_LIBNVRTC", SHEAF_BINARY_DIR "/libsheaf_fake_nvrtc.so");
+  const tests::Variable nvrtc("SHEAF_LIBNVRTC", kFakeNvrtc);
   std::istringstream lines(sheaf_tool("compile --target=sm_90 -", kTwice).text);
   std::string target, blocks, kernel, rest;
   lines >> target >> blocks;
@@ -161,6 +166,10 @@ TEST_CASE("calibrate measures every collective and writes a profile that can be 
   CHECK(profile->name == "measured on 2 devices");
   CHECK(profile->links.size() == 6);
   for (const passes::LinkRow& row : profile->links) CHECK(row.link.bandwidth > 0);
+  {
+    const tests::Variable platform("SHEAF_PLATFORM", "cuda"), driver("SHEAF_LIBCUDA", kFakeCuda);
+    CHECK(sheaf_tool("calibrate --devices=2 " + file).text.empty());  // on CPUs all the same
+  }
   CHECK(said("calibrate --devices=1") == "sheaf: --devices takes a number from 2 to 1024, not '1'\n");
   CHECK(said("calibrate --devices=2 /nowhere/file") == "sheaf: /nowhere/file: cannot be written\n");
 }

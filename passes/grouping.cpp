@@ -200,17 +200,20 @@ class Grouper {
     g = OpenGroup{};
   }
 
-  // A conversion that a hero does on its own is made again by everyone else who reads it, and never stored.
+  // A conversion that a hero does on its own is made again by everyone else who reads it, and never stored; but a
+  // contraction, of itself or of a view of it, makes nothing again.
   bool is_read_before(const Eqn& e) const {
     if (e.op != &ops::convert || is_result_[e.out()]) return false;
     if (e.in(0).eqn() && kind(*e.in(0).eqn()) == Kind::free) return false;
     bool is_read = false;
-    for (const Eqn* user : users_[e.out()])
+    for (const Eqn* user : users_[e.out()]) {
+      if (feeds_contraction(*user)) return false;
       for (int k = 0; k < user->num_in(); ++k) {
         if (user->in(k) != e.out() || !stands_alone(kind(*user))) continue;
         if (!ops::converts(*user, k)) return false;
         is_read = true;
       }
+    }
     return is_read;
   }
 

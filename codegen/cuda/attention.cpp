@@ -216,8 +216,9 @@ class Writer {
 
   std::string constants(const Tiling& t, std::int64_t tiles) const {
     // The scale is part of the exponential where nothing comes between, and a larger score stays the larger one.
-    const bool scales_now = a_.bias.is_there() || !(a_.scale > 0);
     const double in_log2 = a_.scale * std::numbers::log2e;
+    // Of a scale that is 0 in f32, -inf would be NaN.
+    const bool scales_now = a_.bias.is_there() || !(static_cast<float>(in_log2) > 0);
     std::string text = fmt::format(
         "  constexpr int kQueries = {}, kKeys = {}, kHeads = {}, kKeyHeads = {}, kGroup = {}, kFeatures = {}, kValues "
         "= {}, kF = {}, kV = {};\n",

@@ -283,6 +283,7 @@ std::vector<Case> operands() {
        .attrs = {.scale = 0.25, .after = 8}},
       {.name = "a negative scale", .queries = 20, .keys = 20, .attrs = {.scale = -0.5, .after = 0}},
       {.name = "a scale of zero", .queries = 20, .keys = 20, .attrs = {.scale = 0, .after = 0}},
+      {.name = "a scale that is zero in f32", .queries = 20, .keys = 20, .attrs = {.scale = 1e-50, .after = 0}},
   };
 }
 

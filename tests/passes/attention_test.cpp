@@ -195,6 +195,21 @@ TEST_CASE("the gradient of an attention of halves reads the cotangent in halves 
   CHECK(wide == 0);
 }
 
+TEST_CASE("a cotangent that was in halves is stored wide where a product reads a view of it too") {
+  const auto module = parse(
+      R"(func @f(%q: bf16[60, 2, 8], %lse: f32[2, 60], %ct: bf16[60, 2, 8], %sum: f32[2, 60], %w: f32[30, 7]) -> bf16[60, 2, 8], bf16[60, 2, 8], bf16[60, 2, 8], f32[2, 8, 7] {
+  %0: f32[60, 2, 8] = convert %ct
+  %1: bf16[60, 2, 8], %2: bf16[60, 2, 8], %3: bf16[60, 2, 8] = attention_backward %q, %q, %q, %lse, %0, %sum
+  %4: f32[30, 2, 8] = slice %0 {start=[3, 0, 0], limit=[33, 2, 8], stride=[1, 1, 1]}
+  %5: f32[2, 8, 7] = dot %4, %w {lhs=[0], rhs=[0]}
+  return %1, %2, %3, %5
+})");
+  REQUIRE_MESSAGE(module.ok(), std::string(module.status().message()));
+  const Target target{"sm_90a"};
+  const passes::Plan plan = passes::run_pipeline(module->functions[0], {.target = target});
+  CHECK(codegen::lower(plan, target).kernels.size() == 3);
+}
+
 TEST_CASE("attention names the dims, dtypes and attributes it cannot take") {
   const auto refused = [](const std::vector<Type>& types, ops::Attention a = {}) {
     return refusal(ops::attention, types, with(a));

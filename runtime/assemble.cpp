@@ -7,6 +7,7 @@
 #include <mutex>
 #include <utility>
 
+#include "runtime/counters.h"
 #include "runtime/cuda_copies.h"
 #include "runtime/device.h"
 
@@ -54,22 +55,44 @@ std::vector<BlockOnGpu> blocks_of(std::vector<Source>& sources) {
   return blocks;
 }
 
-/// Pieces that are not in the host's memory, or do not go there, are put together on the host.
-absl::Status copy_all(std::vector<Source>& sources, Backend& target, std::byte* to, std::int64_t bytes,
-                      std::int64_t element_bytes) {
-  HostCopies copies(target);
-  std::byte* const whole = copies.result(to, bytes);
+/// In the host's memory, where it lies or in `copy`; beside the work of its device, since it is ready.
+absl::StatusOr<const std::byte*> on_host(const Source& s, std::vector<std::byte>& copy) {
+  const std::byte* const at = s.pin.storage()->data();
+  Backend& backend = s.piece.from->device().backend();
+  if (backend.is_host()) return at;
+  const std::int64_t bytes = s.piece.from->bytes();
+  counters().bytes_through_host.fetch_add(bytes, std::memory_order_relaxed);
+  copy.resize(static_cast<std::size_t>(bytes));
+  if (absl::Status status = backend.download(copy.data(), at, bytes); !status.ok()) return status;
+  return copy.data();
+}
+
+/// Pieces that are not in the host's memory, or do not go there, are put together on the host. When the target has
+/// them; null: now.
+absl::StatusOr<EventPtr> copy_all(std::vector<Source>& sources, Backend& target, std::byte* to, std::int64_t bytes,
+                                  std::int64_t element_bytes) {
+  std::vector<std::byte> elsewhere(target.is_host() ? 0 : static_cast<std::size_t>(bytes));
+  std::byte* const whole = target.is_host() ? to : elsewhere.data();
   for (Source& s : sources) {
     if (s.before) {
       if (absl::Status ready = s.before->wait(); !ready.ok()) return ready;
     }
-    HostCopies source(s.piece.from->device().backend());
-    const absl::StatusOr<const std::byte*> piece = source.operand(s.pin.storage()->data(), s.piece.from->bytes());
+    std::vector<std::byte> copy;
+    const absl::StatusOr<const std::byte*> piece = on_host(s, copy);
     if (!piece.ok()) return piece.status();
     copy_block(*piece, s.piece.in, whole, s.piece.out, s.piece.extent, element_bytes);
   }
   sources.clear();
-  return copies.finish();
+  if (target.is_host()) return nullptr;
+  counters().bytes_through_host.fetch_add(bytes, std::memory_order_relaxed);
+  return target.upload(to, whole, bytes);
+}
+
+void end_copy(Device& to, const std::shared_ptr<Completion>& completion, absl::StatusOr<EventPtr> there,
+              std::shared_ptr<Storage> into) {
+  if (!there.ok()) return completion->finish(there.status());
+  end_in_flight(to.backend(), completion,
+                {.end = *std::move(there), .what = "a copy to " + to.name(), .keeps = {std::move(into)}});
 }
 
 }  // namespace
@@ -117,19 +140,18 @@ absl::StatusOr<BufferPtr> assemble(Device& to, std::int64_t bytes, std::int64_t 
   }
   if (!is_pending) {
     launch.unlock();  // the pins keep what is read
-    absl::Status s = copy_all(sources, to.backend(), into->storage()->data(), bytes, element_bytes);
-    if (!completion) return s.ok() ? made : Buffer::failed(to, bytes, std::move(s), made_at);
-    if (!s.ok()) completion->finish(std::move(s));
-    else end_in_flight(to.backend(), completion, {.what = "a copy to " + to.name(), .keeps = {into->storage()}});
+    absl::StatusOr<EventPtr> there = copy_all(sources, to.backend(), into->storage()->data(), bytes, element_bytes);
+    if (!completion) return there.ok() ? made : Buffer::failed(to, bytes, there.status(), made_at);
+    end_copy(to, completion, std::move(there), into->storage());
     return made;
   }
   auto run = [sources = std::move(sources), into = std::make_unique<Pin>(*std::move(into)), completion, bytes,
-              element_bytes, &target = to.backend()]() mutable {
-    absl::Status status = copy_all(sources, target, into->storage()->data(), bytes, element_bytes);
-    if (status.ok()) status = target.drain();
+              element_bytes, &to]() mutable {
+    std::shared_ptr<Storage> storage = into->storage();
+    absl::StatusOr<EventPtr> there = copy_all(sources, to.backend(), storage->data(), bytes, element_bytes);
     sources.clear();
     into.reset();
-    completion->finish(std::move(status));
+    end_copy(to, completion, std::move(there), std::move(storage));
   };
   if (absl::Status status = to.queue().push(std::move(run)); !status.ok()) return status;
   return made;

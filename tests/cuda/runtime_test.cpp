@@ -125,12 +125,15 @@ TEST_CASE("[gpu beside] a program" * doctest::skip()) {
       jit([](Array h, Array w) { return fori_loop(0, 40, [&](Array, Array x) { return tanh(dot(x, w)); }, h); });
   const Array w = square(0.1).wait();
   (void)steps(square(0.5), w).wait();
+  const Array kept = device_put(square(0.1), devices("cpu")[0]).wait();
   std::vector<Array> all = {square(0.5)};
   const std::int64_t asked = kernels_asked(), done = kernels_done();
   for (int i = 0; i < 5; ++i) all.push_back(steps(all.back(), w));
   const std::int64_t of_one = (kernels_asked() - asked) / 5;
   const std::vector<float> early = all[1].to_vector<float>();
   const Array batch = array({1.0, 2.0}).wait();  // brought meanwhile
+  (void)device_put(kept, devices()[0]).wait();
+  (void)device_put(all[1], devices("cpu")[0]).wait();
   say("{}", kernels_done() - done < 3 * of_one ? "the others are not waited for" : "all are done");
   say("{:.6f} {:.6f} {}", early[0], corner(all[5]), batch[1].item<double>());
 }

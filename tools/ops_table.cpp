@@ -165,13 +165,14 @@ std::string fate(Op op) {
 }
 
 std::string lowering(Op op) {
-  if (!op->lower || (op->expand && !op->axes)) return "ops";
+  if (!op->lower) return "ops";
   if (samples_of(op).empty()) return fate(op) == "host" ? "host step" : fate(op);
   Words words;
   for (std::string_view text : samples_of(op)) {
     const auto sample = ir::parse_sample(text);
     if (ir::has_complex(*sample->function)) continue;  // gone by then
     const ir::Eqn& e = *sample->function->results()[0].eqn();
+    if (op->expand && !op->has_kernel(e, {})) return "ops";
     const bool is_dense = op == &ir::ops::constant && e.out().rank() > 0;  // never in a kernel
     add(words, is_dense ? "buffer" : op->lower ? kLowerings[op->lower(e).index()] : "*none*");
   }

@@ -246,6 +246,22 @@ Values localize_concatenate(const Shard& s) {
   return {result};
 }
 
+/// Of what a kernel of a GPU puts together: it has a parameter for each, and an element looks for its own among all.
+constexpr std::ptrdiff_t kMostParts = 64;
+
+bool has_concatenate(const Eqn& e, const Target& target) { return !target.is_gpu() || e.num_in() <= kMostParts; }
+
+/// Concatenations of neighbours, one after another.
+Values expand_concatenate(Builder& b, const Eqn& e, const Values& operands) {
+  Values runs;
+  for (auto from = operands.begin(); from != operands.end();) {
+    const auto to = from + std::min(kMostParts, operands.end() - from);
+    runs.push_back(b.emit(concatenate, Values(from, to), e.attrs<Concatenate>()));
+    from = to;
+  }
+  return {b.emit(concatenate, runs, e.attrs<Concatenate>())};
+}
+
 void eval_concatenate(const Eqn& e, std::span<const Literal> in, std::span<Literal> out) {
   const std::int64_t dim = e.attrs<Concatenate>().dim[0];
   const std::vector<std::int64_t> strides = strides_of(out[0].dims());
@@ -330,6 +346,8 @@ constinit const OpDef concatenate = {
     .lower = [](const Eqn& e) -> Lowering {
       return lowering::Concatenate{static_cast<int>(e.attrs<Concatenate>().dim[0])};
     },
+    .expand = expand_concatenate,
+    .has_kernel = has_concatenate,
     .eval = eval_concatenate,
     .samples =
         [] {

@@ -88,6 +88,7 @@ std::optional<Product> as_product(const kir::Contract& c) {
   a->offset = c.lhs_offset, b->offset = c.rhs_offset, out->offset = c.out_offset;
   a->batch_stride = batch.lhs_strides[0], b->batch_stride = batch.rhs_strides[0];
   out->batch_stride = batch.out_strides[0];
+  if (std::min({a->batch_stride, b->batch_stride, out->batch_stride}) < 0) return {};  // a batch from its end
   Product product{.batch = batch.extents[0],
                   .rows = out_rows.extent,
                   .columns = out_columns.extent,

@@ -172,6 +172,10 @@ TEST_CASE("what is no product of matrices, or of dtypes the library rounds other
   CHECK_FALSE(is_product(problem(extents, "bmk", "bkn", "bmn", 0, DType::i32, DType::i32)));
   CHECK_FALSE(is_product(problem(extents, "bmk", "bkn", "bmn", 0, DType::f32, DType::f64)));
   CHECK_FALSE(is_product(problem({2, 4, 0, 3}, "bmk", "bkn", "bmn", 0, DType::f32, DType::f32)));
+  Problem from_the_end = problem(extents, "bmk", "bkn", "bmn", 0, DType::f32, DType::f32);
+  from_the_end.contract.lhs_offset = from_the_end.contract.batch.lhs_strides[0];
+  from_the_end.contract.batch.lhs_strides[0] *= -1;
+  CHECK_FALSE(is_product(from_the_end));
   Problem mixed = problem(extents, "bmk", "bkn", "bmn", 0, DType::f16, DType::f16);
   mixed.contract.rhs = DType::bf16;
   CHECK_FALSE(is_product(mixed));

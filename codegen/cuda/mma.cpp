@@ -191,8 +191,9 @@ class Printer {
         fmt::arg("copy", copy));
   }
 
-  /// A stage is loaded into where the one before last was read from: all warps are past that at the barrier.
-  std::string products() const {
+  /// The first stages are asked for, `ahead` of them, and the loop over all begins: the oldest is there for this
+  /// thread.
+  std::string each_stage(int ahead) const {
     return fmt::format(
         "#pragma unroll\n"
         "  for (int s = 0; s < {ahead}; ++s) {{\n"
@@ -201,35 +202,42 @@ class Printer {
         "  }}\n"
         "  int stage = 0;\n"
         "  for (sf_i32 k0 = k_begin; k0 < k_end; k0 += {terms}) {{\n"
-        "    sf_cp_async_wait<{pending}>();\n"
-        "    __syncthreads();\n"
-        "    if (k0 + {reach} < k_end) load(stage == 0 ? {ahead} : stage - 1, k0 + {reach});\n"
-        "    sf_cp_async_commit();\n"
-        "    const sf_u16* const lhs = memory + stage * {stage};\n"
-        "    const sf_u16* const rhs = lhs + {lhs_elements};\n"
-        "#pragma unroll\n"
-        "    for (int k = 0; k < {terms}; k += 16) {{\n"
-        "      sf_u32 left[{m}][4], right[{pairs}][4];\n"
-        "#pragma unroll\n"
-        "      for (int i = 0; i < {m}; ++i) {left}(left[i], lhs, warp_row + 16 * i, k);\n"
-        "#pragma unroll\n"
-        "      for (int j = 0; j < {pairs}; ++j) {right}(right[j], rhs, warp_column + 16 * j, k);\n"
-        "#pragma unroll\n"
-        "      for (int i = 0; i < {m}; ++i)\n"
-        "#pragma unroll\n"
-        "        for (int j = 0; j < {n}; ++j) {mma}(sums[i][j], left[i], right[j / 2] + j % 2 * 2);\n"
-        "    }}\n"
-        "    stage = stage == {ahead} ? 0 : stage + 1;\n"
-        "  }}\n",
-        fmt::arg("ahead", t_.stages - 1), fmt::arg("pending", t_.stages - 2), fmt::arg("terms", t_.terms),
-        fmt::arg("reach", t_.terms * (t_.stages - 1)), fmt::arg("stage", t_.stage_elements()),
-        fmt::arg("lhs_elements", t_.rows * t_.terms), fmt::arg("m", t_.warp_rows / 16),
-        fmt::arg("n", t_.warp_columns / 8), fmt::arg("pairs", t_.warp_columns / 16),
-        fmt::arg("left", lhs_.has_k_rows() ? fmt::format("sf_lhs_fragment<{}>", t_.terms)
-                                           : fmt::format("sf_lhs_fragment_trans<{}>", t_.rows)),
-        fmt::arg("right", rhs_.has_k_rows() ? fmt::format("sf_rhs_fragments<{}>", t_.terms)
-                                            : fmt::format("sf_rhs_fragments_trans<{}>", t_.columns)),
-        fmt::arg("mma", c_.lhs == DType::bf16 ? "sf_mma_bf16" : "sf_mma_f16"));
+        "    sf_cp_async_wait<{pending}>();\n",
+        fmt::arg("ahead", ahead), fmt::arg("pending", ahead - 1), fmt::arg("terms", t_.terms));
+  }
+
+  /// A stage is loaded into where the one before last was read from: all warps are past that at the barrier.
+  std::string products() const {
+    return each_stage(t_.stages - 1) +
+           fmt::format(
+               "    __syncthreads();\n"
+               "    if (k0 + {reach} < k_end) load(stage == 0 ? {ahead} : stage - 1, k0 + {reach});\n"
+               "    sf_cp_async_commit();\n"
+               "    const sf_u16* const lhs = memory + stage * {stage};\n"
+               "    const sf_u16* const rhs = lhs + {lhs_elements};\n"
+               "#pragma unroll\n"
+               "    for (int k = 0; k < {terms}; k += 16) {{\n"
+               "      sf_u32 left[{m}][4], right[{pairs}][4];\n"
+               "#pragma unroll\n"
+               "      for (int i = 0; i < {m}; ++i) {left}(left[i], lhs, warp_row + 16 * i, k);\n"
+               "#pragma unroll\n"
+               "      for (int j = 0; j < {pairs}; ++j) {right}(right[j], rhs, warp_column + 16 * j, k);\n"
+               "#pragma unroll\n"
+               "      for (int i = 0; i < {m}; ++i)\n"
+               "#pragma unroll\n"
+               "        for (int j = 0; j < {n}; ++j) {mma}(sums[i][j], left[i], right[j / 2] + j % 2 * 2);\n"
+               "    }}\n"
+               "    stage = stage == {ahead} ? 0 : stage + 1;\n"
+               "  }}\n",
+               fmt::arg("ahead", t_.stages - 1), fmt::arg("terms", t_.terms),
+               fmt::arg("reach", t_.terms * (t_.stages - 1)), fmt::arg("stage", t_.stage_elements()),
+               fmt::arg("lhs_elements", t_.rows * t_.terms), fmt::arg("m", t_.warp_rows / 16),
+               fmt::arg("n", t_.warp_columns / 8), fmt::arg("pairs", t_.warp_columns / 16),
+               fmt::arg("left", lhs_.has_k_rows() ? fmt::format("sf_lhs_fragment<{}>", t_.terms)
+                                                  : fmt::format("sf_lhs_fragment_trans<{}>", t_.rows)),
+               fmt::arg("right", rhs_.has_k_rows() ? fmt::format("sf_rhs_fragments<{}>", t_.terms)
+                                                   : fmt::format("sf_rhs_fragments_trans<{}>", t_.columns)),
+               fmt::arg("mma", c_.lhs == DType::bf16 ? "sf_mma_bf16" : "sf_mma_f16"));
   }
 
   /// Of one stage, by the four warps that `warp` belongs to.
@@ -256,27 +264,20 @@ class Printer {
   /// The products of one stage are waited for while those of the next are under way, so a stage is loaded into where
   /// the one before the last but one was read from.
   std::string products_of_warpgroups() const {
-    return fmt::format(
-        "#pragma unroll\n"
-        "  for (int s = 0; s < {ahead}; ++s) {{\n"
-        "    if (k_begin + {terms} * s < k_end) load(s, k_begin + {terms} * s);\n"
-        "    sf_cp_async_commit();\n"
-        "  }}\n"
-        "  int stage = 0;\n"
-        "  for (sf_i32 k0 = k_begin; k0 < k_end; k0 += {terms}) {{\n"
-        "    sf_cp_async_wait<{pending}>();\n"
-        "    sf_async_proxy_fence();\n"
-        "    __syncthreads();\n"
-        "{multiply}"
-        "    if (k0 + {reach} < k_end) load(stage < 2 ? stage + {ahead} : stage - 2, k0 + {reach});\n"
-        "    sf_cp_async_commit();\n"
-        "    sf_wgmma_wait<1>();\n"
-        "    stage = stage == {last} ? 0 : stage + 1;\n"
-        "  }}\n"
-        "  sf_wgmma_wait<0>();\n",
-        fmt::arg("ahead", t_.stages - 2), fmt::arg("pending", t_.stages - 3), fmt::arg("terms", t_.terms),
-        fmt::arg("reach", t_.terms * (t_.stages - 2)), fmt::arg("multiply", warpgroup_multiplies()),
-        fmt::arg("last", t_.stages - 1));
+    return each_stage(t_.stages - 2) +
+           fmt::format(
+               "    sf_async_proxy_fence();\n"
+               "    __syncthreads();\n"
+               "{multiply}"
+               "    if (k0 + {reach} < k_end) load(stage < 2 ? stage + {ahead} : stage - 2, k0 + {reach});\n"
+               "    sf_cp_async_commit();\n"
+               "    sf_wgmma_wait<1>();\n"
+               "    stage = stage == {last} ? 0 : stage + 1;\n"
+               "  }}\n"
+               "  sf_wgmma_wait<0>();\n",
+               fmt::arg("ahead", t_.stages - 2), fmt::arg("terms", t_.terms),
+               fmt::arg("reach", t_.terms * (t_.stages - 2)), fmt::arg("multiply", warpgroup_multiplies()),
+               fmt::arg("last", t_.stages - 1));
   }
 
   // ---- tensor copies: four warps more, of which one thread copies, and blocks that go from tile to tile ----

@@ -55,17 +55,6 @@ void say_error_of(const PerDevice& outputs) {
   for (const std::string& error : errors) say("{}", error);
 }
 
-std::vector<Literals> inputs_of(const FunctionRef& f) {
-  std::vector<Literals> inputs(f->mesh().size());
-  for (std::size_t d = 0; d < inputs.size(); ++d)
-    for (const ir::Value p : f->params()) {
-      inputs[d].emplace_back(p.type());
-      for (std::int64_t i = 0; i < inputs[d].back().size(); ++i)
-        inputs[d].back().set(i, static_cast<double>((3 * i + 5 * static_cast<std::int64_t>(d) + p.index()) % 7));
-    }
-  return inputs;
-}
-
 int gpu_count() { return static_cast<int>(runtime::devices_of("cuda")->size()); }
 
 std::int64_t through_host() { return counters().bytes_through_host; }

@@ -33,17 +33,6 @@ std::string order(std::span<const codegen::Step> steps) {
   return s;
 }
 
-std::vector<Literals> inputs_of(const FunctionRef& f) {
-  std::vector<Literals> inputs(f->mesh().size());
-  for (std::size_t d = 0; d < inputs.size(); ++d)
-    for (const ir::Value p : f->params()) {
-      inputs[d].emplace_back(p.type());
-      for (std::int64_t i = 0; i < inputs[d].back().size(); ++i)
-        inputs[d].back().set(i, static_cast<double>((3 * i + 5 * static_cast<std::int64_t>(d) + p.index()) % 7));
-    }
-  return inputs;
-}
-
 /// The order of the program's steps, having checked its values against the reference.
 std::string order_of(const std::string& body) {
   const FunctionRef f = parsed("mesh @m = [x=2, y=2]\nfunc @f" + body);

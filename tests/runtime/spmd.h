@@ -45,6 +45,18 @@ inline runtime::ExecutablePtr load_local(const ir::FunctionRef& f, const std::ve
   return *executable;
 }
 
+/// Small integers, other ones on each device of its mesh.
+inline std::vector<ir::Literals> inputs_of(const ir::FunctionRef& f) {
+  std::vector<ir::Literals> inputs(f->mesh().size());
+  for (std::size_t d = 0; d < inputs.size(); ++d)
+    for (const ir::Value p : f->params()) {
+      inputs[d].emplace_back(p.type());
+      for (std::int64_t i = 0; i < inputs[d].back().size(); ++i)
+        inputs[d].back().set(i, static_cast<double>((3 * i + 5 * static_cast<std::int64_t>(d) + p.index()) % 7));
+    }
+  return inputs;
+}
+
 inline bool is_on_gpus() { return runtime::platform() == "cuda"; }
 
 /// `text` about devices of the CPU, about those of the process's platform.

@@ -246,11 +246,13 @@ absl::StatusOr<std::vector<BufferPtr>> Executable::run(Device& device, std::span
   return outputs;
 }
 
-absl::Status Executable::warm(Device& device) const {
+absl::Status Executable::compile_rest() const {
   if (absl::Status status = check_not_forked(); !status.ok()) return status;
-  if (options_.tier != Tier::interpreted) {
-    if (absl::Status status = cache_.compile(kernels_); !status.ok()) return status;
-  }
+  return options_.tier == Tier::interpreted ? absl::OkStatus() : cache_.compile(kernels_);
+}
+
+absl::Status Executable::warm(Device& device) const {
+  if (absl::Status status = compile_rest(); !status.ok()) return status;
   for (const KernelPtr& kernel : kernels_)
     if (absl::Status status = device.backend().load(*kernel); !status.ok()) return status;
   if (const auto constants = constants_on(device); !constants.ok()) return constants.status();

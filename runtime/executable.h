@@ -58,6 +58,8 @@ class Executable : public std::enable_shared_from_this<Executable> {
   absl::StatusOr<std::vector<std::vector<BufferPtr>>> run_spmd(std::span<Device* const> devices,
                                                                std::span<const std::vector<BufferPtr>> inputs,
                                                                const RunOptions& options = {}) const;
+  /// Compiles every kernel that is not.
+  absl::Status compile_rest() const;
   /// Compiles every kernel that is not, and touches the memory a run needs, without running anything.
   absl::Status warm(Device& device) const;
 

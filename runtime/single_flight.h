@@ -8,6 +8,7 @@
 #include <optional>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
@@ -39,6 +40,14 @@ class SingleFlightMap {
     Landing landing{*this, key, *flight};  // also when `make` throws
     landing.result = make();
     return landing.result;
+  }
+
+  /// Those there are.
+  std::vector<Value> values() {
+    std::lock_guard lock(mutex_);
+    std::vector<Value> all;
+    for (const auto& [key, value] : values_) all.push_back(value);
+    return all;
   }
 
   void erase(const Key& key) {

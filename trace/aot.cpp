@@ -56,7 +56,7 @@ std::string mismatches(const Program& p, const sheaf::detail::FlatCall& call) {
     if (given[k].paths != wanted.paths) {
       text += fmt::format("\n  argument {}: {} leaves were compiled, {} are given", k, wanted.paths.size(),
                           given[k].paths.size());
-    } else if (given[k].paths.empty() && given[k].text != wanted.text) {
+    } else if (given[k].paths != std::vector<std::string>{""} && given[k].text != wanted.text) {
       text += fmt::format("\n  argument {}: {} was compiled, {} is given", k, wanted.text, given[k].text);
     }
   }
@@ -67,7 +67,7 @@ std::string mismatches(const Program& p, const sheaf::detail::FlatCall& call) {
       text += fmt::format("\n  {}: {} was compiled, {} is given", places[leaf], type_of(p.types[leaf]), type_of(t));
     ++leaf;
   }
-  if (text.empty() && call.statics() != p.statics) text = "\n  a static value inside an argument is another one";
+  if (text.empty()) text = "\n  the bytes of static arguments are others";
   return text;
 }
 
@@ -198,7 +198,7 @@ Ptr<Code> compile(const Ptr<Lowering>& l) {
   const Loc loc = l->program->loc;
   const Mesh& mesh = l->planned.program.mesh;
   if (mesh) check_has_devices(l->program->what, mesh, loc);
-  CompiledPtr compiled = sheaf::compile(l->planned, loc);
+  CompiledPtr compiled = sheaf::compile(l->planned, {l->program->what, loc});
   const std::vector<Device> devices = mesh ? mesh.devices() : std::vector<Device>{{}};
   if (const runtime::ExecutablePtr e = compiled->executable())
     for (const Device d : devices) check(e->warm(runtime::device(d.id)), loc);
@@ -209,7 +209,7 @@ Ptr<Code> compile_for(const Ptr<Lowering>& l, std::string_view target, Loc loc) 
   const absl::StatusOr<codegen::Target> parsed = codegen::parse_target(target);
   if (!parsed.ok()) throw RuntimeError(loc, fmt::format("compile_for: {}", std::string(parsed.status().message())));
   const Ptr<Lowering> own = l->planned.program.target == *parsed ? l : lower_for(l->program, *parsed);
-  return std::make_shared<const Code>(Code{own, sheaf::compile(own->planned, loc)});
+  return std::make_shared<const Code>(Code{own, sheaf::compile(own->planned, {l->program->what, loc})});
 }
 
 std::string text(const Code& c) { return ir::print(c.lowering->planned.plan.function); }

@@ -192,10 +192,22 @@ void compile_for_other_target(MeshProgram program, const std::vector<bool>& dona
                        fmt::format("SHEAF_TARGET={}: {}", to_string(program.target), std::string(status.message())));
 }
 
+std::atomic<bool> is_warm_required{false};
+
+void check_may_compile(const Asked& asked) {
+  if (is_warm_required)
+    throw RuntimeError(asked.loc, fmt::format("{}: would be compiled, and require_warm allows that no more: {}",
+                                              asked.what, why_text(asked)));
+}
+
 // The program equal to this one, made by `make` if there is none yet.
-CompiledPtr find_or_make(const MeshProgram& f, const std::vector<bool>& donated, Loc loc,
+CompiledPtr find_or_make(const MeshProgram& f, const std::vector<bool>& donated, const Asked& asked,
                          absl::FunctionRef<std::shared_ptr<Compiled>()> make) {
+  const Loc loc = asked.loc;
   const auto program = programs().get_or_make(key_of(f, donated), [&]() -> absl::StatusOr<CompiledPtr> {
+    check_may_compile(asked);
+    ir::log(ir::LogTopic::compile, "{} at {} is compiled for {}: {}", asked.what, to_string(loc), to_string(f.target),
+            why_text(asked));
     std::shared_ptr<Compiled> made = interprets() ? interpreted(f) : make();
     ++loaded;
     compile_for_other_target(f, donated, loc);
@@ -222,12 +234,19 @@ Planned plan_program(const MeshProgram& program, const std::vector<bool>& donate
   return {.program = program, .donated = donated, .plan = std::move(plan), .dump = std::move(dump)};
 }
 
-CompiledPtr compile(const Planned& planned, Loc loc) {
-  return find_or_make(planned.program, planned.donated, loc, [&] { return load(planned, loc); });
+CompiledPtr compile(const Planned& planned, const Asked& asked) {
+  return find_or_make(planned.program, planned.donated, asked, [&] { return load(planned, asked.loc); });
 }
 
-CompiledPtr compile(const MeshProgram& program, const std::vector<bool>& donated, Loc loc) {
-  return find_or_make(program, donated, loc, [&] { return load(plan_program(program, donated), loc); });
+CompiledPtr compile(const MeshProgram& program, const std::vector<bool>& donated, const Asked& asked) {
+  return find_or_make(program, donated, asked, [&] { return load(plan_program(program, donated), asked.loc); });
+}
+
+void require_warm(bool on, Loc loc) {
+  if (on)
+    for (const CompiledPtr& program : programs().values())
+      if (const runtime::ExecutablePtr e = program->executable()) check(e->compile_rest(), loc);
+  is_warm_required = on;
 }
 
 std::int64_t programs_loaded() { return loaded; }

@@ -15,6 +15,7 @@
 #include "trace/array_node.h"
 #include "trace/dump.h"
 #include "trace/nan_search.h"
+#include "trace/recompile.h"
 
 namespace sheaf {
 
@@ -52,10 +53,10 @@ struct Planned {
 };
 Planned plan_program(const MeshProgram& program, const std::vector<bool>& donated);
 /// Its compiled form, which is that of any equal program.
-CompiledPtr compile(const Planned& planned, Loc loc);
+CompiledPtr compile(const Planned& planned, const Asked& asked);
 
-/// The compiled form of the program. Throws RuntimeError if the compiler fails.
-CompiledPtr compile(const MeshProgram& program, const std::vector<bool>& donated, Loc loc);
+/// The compiled form of the program. Throws RuntimeError if the compiler fails, and after require_warm if there is none.
+CompiledPtr compile(const MeshProgram& program, const std::vector<bool>& donated, const Asked& asked);
 
 std::int64_t programs_loaded();
 

@@ -4,6 +4,7 @@
 
 #include <absl/container/flat_hash_map.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <atomic>
@@ -12,7 +13,6 @@
 #include "ir/builder.h"
 #include "ir/log.h"
 #include "ir/op.h"
-#include "ir/text.h"
 #include "runtime/cache.h"
 #include "runtime/counters.h"
 #include "trace/aot.h"
@@ -20,6 +20,7 @@
 #include "trace/axes.h"
 #include "trace/mesh.h"
 #include "trace/messages.h"
+#include "trace/recompile.h"
 #include "trace/recorder.h"
 #include "trace/runnable.h"
 #include "trace/trace_call.h"
@@ -34,6 +35,7 @@ std::atomic<std::int64_t> all_traces{0};
 struct Entry {
   std::vector<LeafType> types;
   std::string statics, around;  // around: surroundings_key()
+  const void* cpp_types = nullptr;
   Traced traced;
   std::vector<bool> donated;  // per parameter
   std::vector<bool> result_weak;
@@ -57,7 +59,10 @@ Array without_value(const ArrayNode& node) {
 
 class detail::JitFunction {
  public:
-  JitFunction(JitOptions options, Loc loc) : options_(std::move(options)), loc_(loc) {
+  JitFunction(Identity identity, JitOptions options, OptionTexts texts, Loc loc)
+      : options_(std::move(options)), texts_(std::move(texts)), loc_(loc), site_{identity, loc} {
+    static std::atomic<std::int64_t> made{0};
+    number_ = ++made;
     what_ = options_.name.empty() ? "jit" : "jit " + options_.name;
     name_ = options_.name.empty() ? name_from(loc) : options_.name;
     for (char& c : name_)
@@ -96,6 +101,7 @@ class detail::JitFunction {
     return std::make_shared<const aot::detail::Program>(std::move(p));
   }
 
+  std::vector<Recompilation> recompilations() const { return again_->list(); }
   std::int64_t count_traces() const { return traces_; }
   std::int64_t count_compiles() const {
     std::lock_guard lock(mutex_);
@@ -110,7 +116,9 @@ class detail::JitFunction {
  private:
   static bool matches(const Entry& e, const FlatCall& call) {
     const std::span<const Array* const> leaves = call.leaves();
-    if (leaves.size() != e.types.size() || call.statics() != e.statics || surroundings_key() != e.around) return false;
+    if (call.types() != e.cpp_types || leaves.size() != e.types.size() || call.statics() != e.statics ||
+        surroundings_key() != e.around)
+      return false;
     for (std::size_t i = 0; i < leaves.size(); ++i) {
       const ArrayNode* node = leaves[i]->node().get();
       if (!node || node->type != e.types[i].type || node->is_weak != e.types[i].is_weak) return false;
@@ -122,9 +130,10 @@ class detail::JitFunction {
     const std::vector<LeafType> types = leaf_types(call);
     std::string key = call.statics();
     key += surroundings_key();
+    const auto add = [&](const void* p) { key.append(reinterpret_cast<const char*>(&p), sizeof p); };
+    add(call.types());
     for (const LeafType& t : types) {
-      const void* p = &t.type.data();
-      key.append(reinterpret_cast<const char*>(&p), sizeof p);
+      add(&t.type.data());
       key += t.is_weak ? 'w' : 's';
     }
     EntryPtr made;
@@ -144,17 +153,18 @@ class detail::JitFunction {
   }
 
   EntryPtr trace(const FlatCall& call, const std::vector<LeafType>& types) {
-    explain_miss(call, types);
     const Tracing how{
         .what = what_, .name = name_, .args = options_.args, .loc = loc_, .precise = true, .is_kept = true};
     auto e = std::make_shared<Entry>();
     e->types = types;
     e->statics = call.statics();
     e->around = surroundings_key();
+    e->cpp_types = call.types();
     e->donated = donated_leaves(call);
     e->traced = trace_call(call, how, types);
     ++traces_;
     ++all_traces;
+    const std::vector<KeyChange> changes = note_why(call, types);
     if (std::find(e->donated.begin(), e->donated.end(), true) == e->donated.end()) e->donated.clear();
     else e->donated.resize(e->traced.function->params().size(), false);
     for (const LeafType& r : e->traced.results) e->result_weak.push_back(r.is_weak);
@@ -167,7 +177,11 @@ class detail::JitFunction {
                                                                              .arguments = types.size(),
                                                                              .donated = e->donated,
                                                                              .weak = e->result_weak,
-                                                                             .wishes = wishes(call, e->traced)});
+                                                                             .wishes = wishes(call, e->traced),
+                                                                             .places = leaf_places(call),
+                                                                             .site = site_,
+                                                                             .changes = changes,
+                                                                             .again = again_});
     return e;
   }
 
@@ -219,19 +233,14 @@ class detail::JitFunction {
     return donated;
   }
 
-  // SHEAF_LOG=cache: which part of the key is new.
-  void explain_miss(const FlatCall& call, const std::vector<LeafType>& types) const {
-    if (!ir::is_logged(ir::LogTopic::cache)) return;
-    const Entry* last = last_.load(std::memory_order_acquire);
-    std::string why = "first call";
-    if (last && last->statics != call.statics()) why = "another static argument or tree";
-    for (std::size_t i = 0; last && i < std::min(types.size(), last->types.size()); ++i) {
-      if (types[i] == last->types[i]) continue;
-      const auto text = [](const LeafType& t) { return ir::to_string(t.type) + (t.is_weak ? " (a C++ number)" : ""); };
-      why = fmt::format("{} was {} and is {}", leaf_places(call)[i], text(last->types[i]), text(types[i]));
-      break;
-    }
-    ir::log(ir::LogTopic::cache, "{} at {} is traced: {}", what_, to_string(loc_), why);
+  // Which part of the key is new, for SHEAF_LOG=cache and why_recompiled.
+  std::vector<KeyChange> note_why(const FlatCall& call, const std::vector<LeafType>& types) const {
+    const Signature signature{types, call.statics(), surroundings_key(), call.types(), call.arguments()};
+    std::vector<KeyChange> changes = note_trace(what_, site_, number_, texts_, signature);
+    ir::log(ir::LogTopic::cache, "{} at {} is traced: {}", what_, to_string(loc_),
+            changes.empty() ? "first call" : to_string(changes));
+    if (!changes.empty()) again_->add({.called_at = call.loc() ? call.loc() : loc_, .changes = changes});
+    return changes;
   }
 
   void execute(const Entry& e, const FlatCall& call, std::vector<Array>& out) const {
@@ -266,7 +275,11 @@ class detail::JitFunction {
   }
 
   JitOptions options_;
+  OptionTexts texts_;
   Loc loc_;
+  FunctionSite site_;
+  std::int64_t number_ = 0;  // among all there have been
+  std::shared_ptr<Recompilations> again_ = std::make_shared<Recompilations>();
   std::string what_, name_;
   std::atomic<std::int64_t> traces_{0};
   std::atomic<const Entry*> last_{nullptr};
@@ -290,35 +303,46 @@ struct IdentityKey {
   }
 };
 
-std::string options_text(const JitOptions& o) {
-  std::string s = o.name + (o.inlined ? "|inlined" : "|");
-  for (const std::string& a : o.args) s += "|" + a;
-  for (const int d : o.donate) s += fmt::format("|{}", d);
-  s += "|" + to_string(o.mesh);
-  for (const Device d : o.mesh.devices()) s += fmt::format(",{}", d.id);
-  for (const auto* list : {&o.in_shardings, &o.out_shardings}) {
-    s += "|";
-    for (const Specs& specs : *list) s += to_string(specs) + ";";
-  }
-  return s + "|" + limits_text(o.limits);
+OptionTexts option_texts(const JitOptions& o) {
+  const auto specs_text = [](const std::vector<Specs>& list) {
+    std::string s;
+    for (const Specs& specs : list) s += (s.empty() ? "" : "; ") + to_string(specs);
+    return s;
+  };
+  return {{"name", o.name},
+          {"args", fmt::format("{}", fmt::join(o.args, ", "))},
+          {"donate", fmt::format("[{}]", fmt::join(o.donate, ", "))},
+          {"inlined", o.inlined ? "true" : "false"},
+          {"mesh", o.mesh ? text_with_devices(o.mesh) : "none"},
+          {"in_shardings", specs_text(o.in_shardings)},
+          {"out_shardings", specs_text(o.out_shardings)},
+          {"limits", limits_text(o.limits)}};
+}
+
+std::string joined(const OptionTexts& texts) {
+  std::string s;
+  for (const auto& [name, text] : texts) s += fmt::format("{}={}\n", name, text);
+  return s;
 }
 
 }  // namespace
 
 std::shared_ptr<JitFunction> make_jit(Identity identity, JitOptions options, Loc loc) {
-  if (!identity.type) return std::make_shared<JitFunction>(std::move(options), loc);
+  OptionTexts texts = option_texts(options);
+  if (identity.is_object) return std::make_shared<JitFunction>(identity, std::move(options), std::move(texts), loc);
   static auto& mutex = *new std::mutex;
   static auto& known = *new absl::flat_hash_map<IdentityKey, std::shared_ptr<JitFunction>>;
-  const IdentityKey key{identity.type, identity.address, loc.file ? loc.file : "", options_text(options), loc.line};
+  const IdentityKey key{identity.type, identity.address, loc.file ? loc.file : "", joined(texts), loc.line};
   std::lock_guard lock(mutex);
   std::shared_ptr<JitFunction>& f = known[key];
-  if (!f) f = std::make_shared<JitFunction>(std::move(options), loc);
+  if (!f) f = std::make_shared<JitFunction>(identity, std::move(options), std::move(texts), loc);
   return f;
 }
 
 const Structure& call_jit(JitFunction& f, const FlatCall& call, std::vector<Array>& out) { return f.call(call, out); }
 std::int64_t count_compiles(const JitFunction& f) { return f.count_compiles(); }
 std::int64_t count_traces(const JitFunction& f) { return f.count_traces(); }
+std::vector<Recompilation> recompilations(const JitFunction& f) { return f.recompilations(); }
 aot::detail::Ptr<aot::detail::Program> trace_jit(JitFunction& f, const FlatCall& call) { return f.program(call); }
 
 std::vector<Array> abstract_call(const FlatCall& call, Structure& result) {

@@ -32,7 +32,7 @@ ir::Axes varying_of(std::span<const LeafType> types);
 class WithResultTypes final : public detail::FlatCall {
  public:
   WithResultTypes(const detail::FlatCall& call, std::vector<LeafType> wanted)
-      : FlatCall(call.loc()), call_(call), wanted_(std::move(wanted)) {}
+      : FlatCall(call.loc(), call.types()), call_(call), wanted_(std::move(wanted)) {}
   std::vector<Array> trace(std::span<const Array> leaves, detail::Structure& result) const override;
   std::vector<detail::Argument> arguments() const override { return call_.arguments(); }
   std::span<const std::size_t> leaf_counts() const override { return call_.leaf_counts(); }

@@ -76,6 +76,13 @@ const codegen::Target& target_of(const Mesh& mesh) {
   return runtime::device(has_devices ? mesh.devices()[0].id : 0).backend().target();
 }
 
+// "P("x") on [x=4]": how an input lies.
+std::string lies_text(const Placement* p) {
+  if (!p) return "anywhere";
+  if (!p->is_on_mesh()) return to_string(p->mesh.devices()[0]);
+  return to_string(spec_of(p->layout, p->atoms())) + " on " + text_with_devices(p->mesh);
+}
+
 }  // namespace
 
 Mesh mesh_named_in(const ir::Function& f, const std::string& what) { return mesh_for(f, {}, what); }
@@ -105,7 +112,15 @@ const Compiled& Runnable::single(const runtime::Device& device, Loc loc) const {
   const codegen::Target& target = device.backend().target();
   std::atomic<const Compiled*>& known = single_[target.is_gpu()];
   if (const Compiled* program = known.load(std::memory_order_acquire)) return *program;
-  CompiledPtr made = compile({.function = function_, .target = target}, options_.donated, loc);
+  std::vector<KeyChange> changes = options_.changes;
+  {
+    std::lock_guard lock(mutex_);
+    if (const auto other = single_owner_[!target.is_gpu()])
+      changes = {{"the platform that it runs on", target.is_gpu() ? "cpu" : "cuda", target.is_gpu() ? "cuda" : "cpu"}};
+    else if (!forms_.empty()) changes = {{"the mesh", text_with_devices(forms_.back()->mesh), "none"}};
+    if (changes != options_.changes) note_again(changes, loc);
+  }
+  CompiledPtr made = compile({.function = function_, .target = target}, options_.donated, asked(changes, loc));
   std::lock_guard lock(mutex_);
   CompiledPtr& owner = single_owner_[target.is_gpu()];
   if (!owner) owner = std::move(made);
@@ -273,9 +288,35 @@ Planned Runnable::planned_within(const MeshProgram& program, Loc loc) const {
   return planned;
 }
 
-CompiledPtr Runnable::compile_within(const MeshProgram& program, Loc loc) const {
-  if (!has_limits(options_.wishes.limits)) return compile(program, options_.donated, loc);
-  return compile(planned_within(program, loc), loc);
+CompiledPtr Runnable::compile_within(const MeshProgram& program, const Asked& asked) const {
+  if (!has_limits(options_.wishes.limits)) return compile(program, options_.donated, asked);
+  return compile(planned_within(program, asked.loc), asked);
+}
+
+Asked Runnable::asked(std::vector<KeyChange> changes, Loc loc) const { return {options_.what, loc, std::move(changes)}; }
+
+void Runnable::note_again(const std::vector<KeyChange>& changes, Loc loc) const {
+  if (!options_.again) return;
+  note_compile(options_.what, options_.site, changes);
+  options_.again->add({.called_at = loc, .is_traced = false, .changes = changes});
+}
+
+std::vector<KeyChange> Runnable::layout_changes(const Mesh& mesh, std::span<const Array* const> inputs) const {
+  const auto mesh_text = [](const Mesh& m) { return text_with_devices(m); };
+  std::vector<KeyChange> nearest;
+  for (const auto& form : forms_) {
+    std::vector<KeyChange> changes;
+    if (form->mesh != mesh) changes.push_back({"the mesh", mesh_text(form->mesh), mesh_text(mesh)});
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      const Placement *was = form->given[i], *is = inputs[i]->node()->placement;
+      if (was == is || lies_text(was) == lies_text(is)) continue;
+      const std::string name = i < options_.places.size() ? options_.places[i] : input_name(i);
+      changes.push_back({name + ": sharding", lies_text(was), lies_text(is)});
+    }
+    if (nearest.empty() || changes.size() <= nearest.size()) nearest = std::move(changes);
+  }
+  if (forms_.empty() && (single_owner_[0] || single_owner_[1])) nearest = {{"the mesh", "none", mesh_text(mesh)}};
+  return nearest;
 }
 
 const Runnable::Form& Runnable::form_for(const Mesh& mesh, std::span<const Array* const> inputs, Loc loc) const {
@@ -296,7 +337,10 @@ const Runnable::Form& Runnable::form_for(const Mesh& mesh, std::span<const Array
     made->devices = replicated_on(mesh, 0)->devices;
     for (const Array* x : inputs) made->given.push_back(x->node()->placement);
     made->in = placements(mesh, inputs, loc);
-    made->program = compile_within(mesh_program(mesh, made->in, loc), loc);
+    const std::vector<KeyChange> changes = layout_changes(mesh, inputs);
+    if (!changes.empty()) note_again(changes, loc);
+    made->program = compile_within(mesh_program(mesh, made->in, loc),
+                                   asked(changes.empty() ? options_.changes : changes, loc));
     for (const ir::Type t : made->program->outputs)
       made->out.push_back(placement_of(mesh, ir::sharding_of(t, atoms_of(mesh))));
     forms_.push_back(std::move(made));

@@ -18,6 +18,7 @@
 #include "trace/communication.h"
 #include "trace/execute.h"
 #include "trace/placement.h"
+#include "trace/recompile.h"
 
 namespace sheaf {
 
@@ -40,6 +41,11 @@ struct RunnableOptions {
   std::vector<bool> donated = {};  // per input; empty: none
   std::vector<bool> weak = {};  // per result; empty: none
   MeshWishes wishes = {};
+  // For those who ask why it is compiled.
+  std::vector<std::string> places = {};  // of the arguments' leaves: "argument 0 .x"
+  FunctionSite site = {};
+  std::vector<KeyChange> changes = {};  // why it was traced again
+  std::shared_ptr<Recompilations> again = nullptr;
 };
 
 /// The user's name of the parameter, or what it is to an op of as many operands.
@@ -91,8 +97,12 @@ class Runnable {
   MeshProgram mesh_program(const Mesh& mesh, std::span<const Placement* const> in, Loc loc) const;
   std::string input_name(std::size_t i) const;
   std::string result_place(std::size_t j) const;
+  /// What is new beside the nearest form there is. Called with the mutex held.
+  std::vector<KeyChange> layout_changes(const Mesh& mesh, std::span<const Array* const> inputs) const;
+  void note_again(const std::vector<KeyChange>& changes, Loc loc) const;
+  Asked asked(std::vector<KeyChange> changes, Loc loc) const;
   Planned planned_within(const MeshProgram& program, Loc loc) const;
-  CompiledPtr compile_within(const MeshProgram& program, Loc loc) const;
+  CompiledPtr compile_within(const MeshProgram& program, const Asked& asked) const;
 
   ir::FunctionRef function_;
   RunnableOptions options_;

@@ -78,6 +78,8 @@ std::vector<Kernel> kernels(const Code& c);
 Cost cost(const Code& c);
 Memory memory(const Code& c);
 /// Appends the result's leaves to `out`.
+std::vector<std::byte> serialize(const Code& c, Loc loc);
+void save(const Code& c, const std::string& path, Loc loc);
 const sheaf::detail::Structure& call(const Code& c, const sheaf::detail::FlatCall& arguments, std::vector<Array>& out);
 
 /// Stands for a function where only its arguments matter.
@@ -112,6 +114,11 @@ class Compiled {
   std::vector<Kernel> kernels() const { return detail::kernels(*code_); }
   Cost cost() const { return detail::cost(*code_); }
   Memory memory() const { return detail::memory(*code_); }
+
+  /// All of it, for load (sheaf/load.h) in a process that neither traces nor compiles; captured arrays are in it. Throws
+  /// TypeError where it calls functions of this process.
+  std::vector<std::byte> serialize(Loc loc = Loc::current()) const { return detail::serialize(*code_, loc); }
+  void save(const std::string& path, Loc loc = Loc::current()) const { detail::save(*code_, path, loc); }
 
  private:
   detail::Ptr<detail::Code> code_;

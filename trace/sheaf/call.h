@@ -2,6 +2,8 @@
 // leaves. This is where C++ types end; jit.cpp, grad.cpp and vmap.cpp see only `FlatCall`.
 #pragma once
 
+#include <typeinfo>
+
 #include "sheaf/tree.h"
 
 namespace sheaf::detail {
@@ -84,15 +86,21 @@ struct Structure {
   std::string statics;
 };
 
-/// One argument, for messages: the paths of its leaves, or what it is if it has none.
+/// One argument, for messages: the paths of its leaves, what is static in it, and its C++ type.
 struct Argument {
   std::vector<std::string> paths;
   std::string text;
+  const std::type_info* type = nullptr;
 };
+
+/// Its address stands for the type.
+template <class T>
+inline constexpr char type_identity = 0;
 
 class FlatCall {
  public:
-  FlatCall(Loc loc) : loc_(loc) {}  // NOLINT
+  /// `types`: stands for the C++ types of the arguments.
+  FlatCall(Loc loc, const void* types) : types_(types), loc_(loc) {}
   virtual ~FlatCall() = default;
   FlatCall(const FlatCall&) = delete;
   FlatCall& operator=(const FlatCall&) = delete;
@@ -104,10 +112,12 @@ class FlatCall {
 
   std::span<const Array* const> leaves() const { return flat_.leaves.span(); }
   const std::string& statics() const { return flat_.statics; }
+  const void* types() const { return types_; }
   Loc loc() const { return loc_; }
 
  protected:
   Flat flat_;
+  const void* types_;
   Loc loc_;
 };
 
@@ -139,7 +149,7 @@ class CallOf final : public FlatCall {
   using Result = ResultOf<F, A...>;
   static_assert(!std::is_void_v<Result>, "a function to be transformed returns its results");
 
-  CallOf(const F& f, Loc loc, const A&... args) : FlatCall(loc), f_(f), args_(args...) {
+  CallOf(const F& f, Loc loc, const A&... args) : FlatCall(loc, &type_identity<Params<A...>>), f_(f), args_(args...) {
     std::size_t i = 0;
     ((walk(args, flat_), ends_[i++] = flat_.leaves.size()), ...);
     for (i = sizeof...(A); i-- > 1;) ends_[i] -= ends_[i - 1];
@@ -161,7 +171,7 @@ class CallOf final : public FlatCall {
   }
 
   std::vector<Argument> arguments() const override {
-    return std::apply([](const A&... args) { return std::vector<Argument>{{paths_of(args), static_text(args)}...}; },
+    return std::apply([](const A&... args) { return std::vector<Argument>{{paths_of(args), static_text(args), &typeid(A)}...}; },
                       args_);
   }
   std::span<const std::size_t> leaf_counts() const override { return std::span(ends_.data(), sizeof...(A)); }

@@ -10,6 +10,16 @@
 
 namespace sheaf {
 
+/// One length that varies from call to call, where it is in the arguments (of all arrays of a tree), and the lengths
+/// that programs are made for: docs/buckets.md.
+struct Buckets {
+  struct Dim {
+    int argument = 0, dim = 0;
+  };
+  std::vector<std::int64_t> sizes = {};
+  std::vector<Dim> dims = {{0, 0}};
+};
+
 struct JitOptions {
   std::string name = {};               // in messages, dumps and profiles
   std::vector<std::string> args = {};  // the arguments' names there
@@ -22,17 +32,19 @@ struct JitOptions {
   std::vector<Specs> out_shardings = {};  // per element of a tuple or pair returned, or one for the result; empty, or
                                           // unconstrained: as the compiler likes
   CommunicationLimits limits = {};  // of the outermost jit
+  std::vector<Buckets> buckets = {};  // lengths that share programs
 };
 
 namespace detail {
 
 class JitFunction;  // the cache of one jitted function
 
-/// A stateless lambda is known by its type and the line of jit, a function by its address; a capturing lambda by the
-/// object, and then both are null.
+/// A stateless lambda is known by its type and the line of jit, a function by its address too; a capturing lambda by
+/// the object alone.
 struct Identity {
   const void* type = nullptr;
   const void* address = nullptr;
+  bool is_object = false;
 };
 
 std::shared_ptr<JitFunction> make_jit(Identity identity, JitOptions options, Loc loc);
@@ -44,13 +56,10 @@ std::int64_t count_traces(const JitFunction& f);
 aot::detail::Ptr<aot::detail::Program> trace_jit(JitFunction& f, const FlatCall& call);
 
 template <class F>
-inline constexpr char type_identity = 0;
-
-template <class F>
 Identity identity_of(const F& f) {
   if constexpr (std::is_empty_v<F>) return {&type_identity<F>, nullptr};
   else if constexpr (FunctionPointer<F>) return {&type_identity<F>, reinterpret_cast<const void*>(f)};
-  else return {};
+  else return {&type_identity<F>, nullptr, true};
 }
 
 template <class F>

@@ -25,5 +25,6 @@
 #include "sheaf/sharding.h"
 #include "sheaf/tree.h"
 #include "sheaf/vmap.h"
+#include "sheaf/warm.h"
 #include "sheaf/weights.h"
 #include "sheaf/xmap.h"

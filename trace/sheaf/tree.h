@@ -3,6 +3,7 @@
 // containers are structure: static, compared by value, part of every key.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstring>
@@ -57,20 +58,30 @@ concept TupleLike = requires { std::tuple_size<T>::value; };
 template <class T>
 concept WithFields = requires(T& t) { tree_fields(t); };
 
+template <class T, class V>
+void visit_value(const T& t, V& v) {
+  if constexpr (requires { v.value(t); }) {
+    v.value(t);
+  } else if constexpr (Text<T>) {
+    const std::string_view s(t);
+    const std::size_t n = s.size();
+    v.bytes(&n, sizeof n);
+    v.bytes(s.data(), n);
+  } else {
+    v.bytes(&t, sizeof t);
+  }
+}
 /// Calls the visitor for every part of the tree, in declaration order:
 ///   leaf(Array&), bytes(const void*, size) for what is static, enter(name, index) and leave() around children.
+/// A visitor that has value(x) gets static numbers, texts and functions by it, and by bytes only the sizes of
+/// containers and which alternative a variant holds.
 template <class T, class V>
 void walk(T& t, V& v) {
   using U = std::remove_const_t<T>;
   if constexpr (ArrayLeaf<U>) {
     v.leaf(t);
-  } else if constexpr (Number_<U> || FunctionPointer<U>) {
-    v.bytes(&t, sizeof t);
-  } else if constexpr (Text<U>) {
-    const std::string_view s(t);
-    const std::size_t n = s.size();
-    v.bytes(&n, sizeof n);
-    v.bytes(s.data(), n);
+  } else if constexpr (Number_<U> || FunctionPointer<U> || Text<U>) {
+    visit_value(t, v);
   } else if constexpr (std::is_empty_v<U>) {
     // none, a stateless lambda: its type says it all
   } else if constexpr (is_variant<U>) {
@@ -95,7 +106,7 @@ void walk(T& t, V& v) {
     const std::size_t n = t.size();
     v.bytes(&n, sizeof n);
     if constexpr (std::same_as<typename U::value_type, bool>) {
-      for (const bool b : t) v.bytes(&b, sizeof b);
+      for (const bool b : t) visit_value(b, v);
     } else {
       std::size_t i = 0;
       for (auto& e : t) {
@@ -204,15 +215,44 @@ std::vector<std::string> paths_of(const T& tree) {
   return std::move(p.leaves);
 }
 
+std::string value_text(bool v);
+std::string value_text(double v);
+std::string value_text(float v);
+std::string value_text(long long v);
+std::string value_text(unsigned long long v);
+std::string value_text(std::string_view v);
+std::string value_text(const void* function);
+
+/// What is static in a tree, as text: "3", or ".times = 3, .names has 1, .names[0] = "a"".
+struct StaticTexts : Paths {
+  std::string text;
+  void add(const std::string& value);
+  void add_size(std::size_t size);
+  template <class T>
+  void value(const T& v) {
+    if constexpr (std::same_as<T, bool>) add(value_text(v));
+    else if constexpr (std::floating_point<T>)
+      add(value_text(static_cast<std::conditional_t<std::same_as<T, float>, float, double>>(v)));
+    else if constexpr (std::is_enum_v<T> || std::signed_integral<T>) add(value_text(static_cast<long long>(v)));
+    else if constexpr (std::unsigned_integral<T>) add(value_text(static_cast<unsigned long long>(v)));
+    else if constexpr (Text<T>) add(value_text(std::string_view(v)));
+    else add(value_text(reinterpret_cast<const void*>(v)));
+  }
+  void leaf(const Array&) {}
+  void bytes(const void* p, std::size_t n) {
+    std::size_t size = 0;
+    std::memcpy(&size, p, std::min(n, sizeof size));
+    add_size(size);
+  }
+};
+
 /// What a call with static arguments was called with, as text.
 template <class T>
 std::string static_text(const T& v) {
-  if constexpr (std::same_as<T, bool>) return v ? "true" : "false";
-  else if constexpr (std::is_enum_v<T>) return std::to_string(static_cast<long long>(v));
-  else if constexpr (std::is_arithmetic_v<T>) return std::to_string(v);
-  else if constexpr (Text<T>) return "\"" + std::string(std::string_view(v)) + "\"";
-  else if constexpr (ArrayLeaf<T>) return type_text(v);
-  else return "";
+  if constexpr (ArrayLeaf<T>) return type_text(v);
+  StaticTexts texts;
+  walk(v, texts);
+  return std::move(texts.text);
 }
 
 /// Throws TypeError unless both counts of leaves are the same: "Adam: 1 leaf in the gradients and 2 in the

@@ -124,7 +124,7 @@ class Assignment {
       for (const Memory& m : host->second.regions) regions.push_back(m.function);
       return PlannedKernel{std::move(kernel), with_regions(*e.regions[0], std::move(regions))};
     });
-    return {.function = std::move(placed), .arena_bytes = arena_.high(), .alias = alias_};
+    return {.function = std::move(placed), .arena_bytes = arena_.high(), .alias = alias_, .not_taken = not_taken()};
   }
 
  private:
@@ -144,6 +144,32 @@ class Assignment {
         released_[done].push_back(v);
       }
     }
+  }
+
+  // ---- what became of what was offered ----
+
+  std::vector<NotTaken> not_taken() const {
+    std::vector<NotTaken> all;
+    std::vector<int> offered;
+    for (const std::vector<int>& of_result : offers_) offered.insert(offered.end(), of_result.begin(), of_result.end());
+    std::sort(offered.begin(), offered.end());
+    offered.erase(std::unique(offered.begin(), offered.end()), offered.end());
+    for (const int i : offered)
+      if (!taken_[i]) all.push_back(why_not_taken(i));
+    return all;
+  }
+
+  NotTaken why_not_taken(int i) const {
+    const Value p = f_.params()[i];
+    if (p.type().bytes() == 0) return {i, NotTaken::Why::is_empty};
+    bool is_as_large = false;
+    for (int j = 0; j < std::ssize(f_.results()); ++j) {
+      if (f_.results()[j].type().bytes() != p.type().bytes()) continue;
+      is_as_large = true;
+      if (alias_[j] < 0)
+        return {i, NotTaken::Why::is_read_too_late, j, last_use_[p] < 0 ? Loc{} : f_.eqns()[last_use_[p]]->loc};
+    }
+    return {i, is_as_large ? NotTaken::Why::results_took_others : NotTaken::Why::no_result_is_as_large};
   }
 
   // v's step is the last that reads the operand.

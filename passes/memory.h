@@ -5,6 +5,7 @@
 
 #include "ir/graph.h"
 #include "ir/ops/attrs.h"
+#include "passes/plan.h"
 
 namespace sheaf::passes {
 
@@ -13,6 +14,7 @@ struct Memory {
   ir::FunctionRef function;
   std::int64_t arena_bytes = 0;
   std::vector<int> alias;
+  std::vector<NotTaken> not_taken = {};  // of the donated
 };
 Memory assign_memory(const ir::FunctionRef& plan, const std::vector<bool>& donated);
 

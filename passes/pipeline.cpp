@@ -147,7 +147,8 @@ Plan run_pipeline(const FunctionRef& traced, const PipelineOptions& options) {
           .arena_bytes = memory.arena_bytes,
           .in_types = std::move(in_types),
           .out_types = std::move(out_types),
-          .alias = std::move(memory.alias)};
+          .alias = std::move(memory.alias),
+          .not_taken = std::move(memory.not_taken)};
 }
 
 }  // namespace sheaf::passes

@@ -156,36 +156,36 @@ std::string to_string(Device device) {
   return is_known ? all[device.id]->name() : "cpu:" + std::to_string(device.id);
 }
 
-std::vector<Device> devices() { return devices(runtime::platform()); }
+std::vector<Device> devices(Loc loc) { return devices(runtime::platform(), loc); }
 
-std::vector<Device> devices(std::string_view platform) {
+std::vector<Device> devices(std::string_view platform, Loc loc) {
   const absl::StatusOr<std::vector<runtime::Device*>> found = runtime::devices_of(platform);
-  if (!found.ok()) throw RuntimeError(fmt::format("devices: {}", std::string(found.status().message())));
+  if (!found.ok()) throw RuntimeError(loc, fmt::format("devices: {}", std::string(found.status().message())));
   std::vector<Device> out;
   for (const runtime::Device* device : *found) out.push_back({device->id()});
   return out;
 }
 
-void ensure_devices(int count) {
+void ensure_devices(int count, Loc loc) {
   if (count > runtime::kMaxDevices)
     throw RuntimeError(
-        fmt::format("ensure_devices: {} devices; at most {} can be simulated", count, runtime::kMaxDevices));
+        loc, fmt::format("ensure_devices: {} devices; at most {} can be simulated", count, runtime::kMaxDevices));
   runtime::ensure_devices(count);
 }
 
 namespace {
 
-runtime::Device& known_device(Device device) {
+runtime::Device& known_device(Device device, Loc loc) {
   const std::vector<runtime::Device*> all = runtime::devices();
   if (device.id >= 0 && device.id < std::ssize(all)) return *all[device.id];
-  throw RuntimeError(
-      fmt::format("there is no device {}, only {} to {}", to_string(device), all.front()->name(), all.back()->name()));
+  throw RuntimeError(loc, fmt::format("there is no device {}, only {} to {}", to_string(device), all.front()->name(),
+                                      all.back()->name()));
 }
 
 }  // namespace
 
-MemoryStats memory_stats(Device device) {
-  runtime::Device& known = known_device(device);
+MemoryStats memory_stats(Device device, Loc loc) {
+  runtime::Device& known = known_device(device, loc);
   known.backend().flights().clear_up();
   const runtime::AllocatorStats stats = known.allocator().stats();
   return {.bytes_in_use = stats.bytes_in_use,
@@ -194,13 +194,13 @@ MemoryStats memory_stats(Device device) {
           .bytes_limit = stats.bytes_limit};
 }
 
-void synchronize() {
-  for (const runtime::Device* device : runtime::devices()) synchronize(Device{device->id()});
+void synchronize(Loc loc) {
+  for (const runtime::Device* device : runtime::devices()) synchronize(Device{device->id()}, loc);
 }
 
-void synchronize(Device device) {
-  runtime::Device& known = known_device(device);
-  if (absl::Status status = known.queue().drain(); !status.ok()) throw RuntimeError(std::string(status.message()));
+void synchronize(Device device, Loc loc) {
+  runtime::Device& known = known_device(device, loc);
+  if (absl::Status status = known.queue().drain(); !status.ok()) throw RuntimeError(loc, std::string(status.message()));
   known.backend().flights().drain();
 }
 

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "codegen/compiler.h"
 #include "codegen/cuda/emit.h"
 #include "codegen/kir/print.h"
@@ -181,12 +183,58 @@ std::string text(const Lowering& l) { return ir::print(l.planned.plan.optimised)
 Cost cost(const Lowering& l) { return public_cost(ir::work_of(*l.planned.plan.optimised)); }
 CollectiveReport collectives(const Lowering& l) { return collectives_of(l.planned.plan); }
 
+namespace {
+
+std::string result_name(const Program& p, int j) {
+  const std::string& path = p.traced.structure.paths[j];
+  return path.empty() ? "the result" : "result " + path;
+}
+
+std::string told(const passes::NotTaken& x, ir::Type type, const Program& p) {
+  using Why = passes::NotTaken::Why;
+  switch (x.why) {
+    case Why::is_empty: return "it has no elements";
+    case Why::no_result_is_as_large: return fmt::format("no result has {} bytes", type.bytes());
+    case Why::results_took_others:
+      return fmt::format("every result of {} bytes lies in another argument's buffer", type.bytes());
+    case Why::is_read_too_late:
+      return fmt::format("{} reads it when {} is being written, or later", to_string(x.reader),
+                         result_name(p, x.result));
+  }
+  return "";
+}
+
+std::vector<Donation> donations_of(const Lowering& l) {
+  const Program& p = *l.program;
+  const passes::Plan& plan = l.planned.plan;
+  const std::vector<sheaf::detail::Argument>& arguments = p.arguments;
+  std::vector<Donation> all;
+  int leaf = 0;
+  for (std::size_t k = 0; k < arguments.size(); ++k) {
+    for (const std::string& path : arguments[k].paths) {
+      const int i = leaf++;
+      if (i >= std::ssize(l.planned.donated) || !l.planned.donated[i]) continue;
+      Donation d{.argument = fmt::format("argument {}{}{}", k, path.empty() ? "" : " ", path)};
+      if (const auto taker = std::ranges::find(plan.alias, i); taker != plan.alias.end())
+        d.result = result_name(p, static_cast<int>(taker - plan.alias.begin()));
+      else if (const auto why = std::ranges::find(plan.not_taken, i, &passes::NotTaken::param);
+               why != plan.not_taken.end())
+        d.otherwise = told(*why, plan.function->params()[i].type(), p);
+      all.push_back(std::move(d));
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
 Memory memory(const Lowering& l) {
   const passes::Plan& plan = l.planned.plan;
   const std::vector<ir::Type> outputs = plan.function->result_types();
   Memory m{.arguments = bytes_of(plan.function->param_types()),
            .outputs = bytes_of(outputs),
-           .temporaries = plan.arena_bytes};
+           .temporaries = plan.arena_bytes,
+           .donations = donations_of(l)};
   for (std::size_t j = 0; j < plan.alias.size(); ++j)
     if (plan.alias[j] >= 0) m.aliased += outputs[j].bytes();
   return m;
@@ -231,7 +279,8 @@ Memory memory(const Code& c) {
   return m;
 }
 
-const sheaf::detail::Structure& call(const Code& c, const sheaf::detail::FlatCall& arguments, std::vector<Array>& out) {
+const sheaf::detail::Structure& call(const Code& c, const sheaf::detail::FlatCall& arguments,
+                                     sheaf::detail::Leaves& out) {
   const Program& p = *c.lowering->program;
   check_arguments(p, arguments);
   const std::vector<Array> leaves = in_place(*c.lowering, arguments);

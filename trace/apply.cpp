@@ -86,9 +86,7 @@ std::vector<Array> apply_eagerly(std::string_view name, RuleKey key, std::span<c
     if (!x.array) numbers.emplace_back(x.number, loc);
     arrays.push_back(x.array ? x.array : &numbers.back());
   }
-  std::vector<Array> out;
-  (*program)->run(arrays, loc, loc, out);
-  return out;
+  return (*program)->run(arrays, loc, loc);
 }
 
 }  // namespace
@@ -170,9 +168,7 @@ std::vector<Array> compose(std::string_view name, RuleKey key, std::span<const O
   check(program.status(), loc);
   std::vector<const Array*> pointers;
   for (const Array& x : arrays) pointers.push_back(&x);
-  std::vector<Array> out;
-  (*program)->run(pointers, loc, loc, out);
-  return out;
+  return (*program)->run(pointers, loc, loc);
 }
 
 Array compose1(std::string_view name, RuleKey key, std::initializer_list<Operand> operands, Loc loc,

@@ -69,7 +69,7 @@ class detail::JitFunction {
       if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
   }
 
-  const Structure& call(const FlatCall& call, std::vector<Array>& out) {
+  const Structure& call(const FlatCall& call, Leaves& out) {
     const EntryPtr entry = find(call);
     if (Recorder* r = Recorder::current()) stage(*r, *entry, call, out);
     else execute(*entry, call, out);
@@ -243,7 +243,7 @@ class detail::JitFunction {
     return changes;
   }
 
-  void execute(const Entry& e, const FlatCall& call, std::vector<Array>& out) const {
+  void execute(const Entry& e, const FlatCall& call, Leaves& out) const {
     const Loc loc = call.loc() ? call.loc() : loc_;
     if (e.captured.empty()) return e.program->run(call.leaves(), {}, loc, out);
     std::vector<const Array*> inputs(call.leaves().begin(), call.leaves().end());
@@ -253,14 +253,16 @@ class detail::JitFunction {
 
   // Inside another trace: a call of the same Function, so that transforms treat equal calls once. Where arguments and
   // results are wanted becomes constraints around it.
-  void stage(Recorder& r, const Entry& e, const FlatCall& call, std::vector<Array>& out) const {
+  void stage(Recorder& r, const Entry& e, const FlatCall& call, Leaves& out) const {
     const Loc loc = UserLine::or_own(call.loc() ? call.loc() : loc_);
     e.program->check_can_be_part(Recorder::outermost()->info(), loc);
     if (const Mesh& mesh = e.program->named_mesh()) note_mesh(mesh, what_, loc);
     std::vector<Array> inputs = inputs_of(call, e.traced);
     e.program->constrain_inputs(inputs, loc);
-    out = options_.inlined ? apply_function(e.traced.function, inputs, loc) : staged_call(r, e, inputs, loc);
-    e.program->constrain_results(out, loc);
+    std::vector<Array> results =
+        options_.inlined ? apply_function(e.traced.function, inputs, loc) : staged_call(r, e, inputs, loc);
+    e.program->constrain_results(results, loc);
+    for (Array& x : results) out.push_back(std::move(x));
   }
 
   static std::vector<Array> staged_call(Recorder& r, const Entry& e, std::span<const Array> inputs, Loc loc) {
@@ -339,7 +341,7 @@ std::shared_ptr<JitFunction> make_jit(Identity identity, JitOptions options, Loc
   return f;
 }
 
-const Structure& call_jit(JitFunction& f, const FlatCall& call, std::vector<Array>& out) { return f.call(call, out); }
+const Structure& call_jit(JitFunction& f, const FlatCall& call, Leaves& out) { return f.call(call, out); }
 std::int64_t count_compiles(const JitFunction& f) { return f.count_compiles(); }
 std::int64_t count_traces(const JitFunction& f) { return f.count_traces(); }
 std::vector<Recompilation> recompilations(const JitFunction& f) { return f.recompilations(); }

@@ -199,7 +199,7 @@ Mesh noted_mesh(ir::Mesh mesh) {
   if (const auto it = noted().find(mesh); it != noted().end()) return it->second;
   std::vector<MeshAxis> axes;
   for (const ir::MeshAxis& a : mesh.axes()) axes.push_back({a.name, a.size});
-  return mesh.size() > std::ssize(devices()) ? Mesh::abstract(std::move(axes), {}) : Mesh(std::move(axes), Loc{});
+  return mesh.size() > std::ssize(devices(Loc{})) ? Mesh::abstract(std::move(axes), {}) : Mesh(std::move(axes), Loc{});
 }
 
 int process_index() { return 0; }

@@ -16,7 +16,7 @@ namespace sheaf::detail {
 namespace {
 
 Mesh mesh_for(const PmapOptions& options, const std::string& axis, std::int64_t size, Loc loc) {
-  const std::int64_t there = options.devices.empty() ? std::ssize(devices()) : std::ssize(options.devices);
+  const std::int64_t there = options.devices.empty() ? std::ssize(devices(loc)) : std::ssize(options.devices);
   if (size == 0) throw ShardingError(loc, "pmap: there are no examples, and so no devices to run on");
   if (options.devices.empty() ? size > there : size != there)
     throw ShardingError(loc, fmt::format("pmap: {} example{} for {} device{}: each takes one", size,

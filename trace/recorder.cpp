@@ -131,14 +131,13 @@ Loc UserLine::or_own(Loc own) { return user_line ? user_line : own; }
 
 std::vector<Array> apply_function(const ir::FunctionRef& f, std::span<const Array> inputs, Loc loc,
                                   const std::vector<bool>& weak, const std::vector<bool>& donated) {
-  std::vector<Array> out;
   Recorder* r = Recorder::current();
   if (!r) {
     std::vector<const Array*> pointers;
     for (const Array& x : inputs) pointers.push_back(&x);
-    Runnable(f, {.donated = donated, .weak = weak}).run(pointers, {}, loc, out);
-    return out;
+    return Runnable(f, {.donated = donated, .weak = weak}).run(pointers, {}, loc);
   }
+  std::vector<Array> out;
   ir::Values args;
   r->builder().set_loc(loc);
   for (std::size_t i = 0; i < inputs.size(); ++i) {

@@ -137,7 +137,7 @@ std::vector<const Compiled*> Runnable::programs() const {
   return all;
 }
 
-void Runnable::run(std::span<const Array* const> inputs, Loc line, Loc loc, std::vector<Array>& out) const {
+void Runnable::run(std::span<const Array* const> inputs, Loc line, Loc loc, detail::Leaves& out) const {
   bool is_placed = needs_mesh_;
   for (const Array* x : inputs) is_placed |= x->has_value() && x->node()->placement;
   if (!is_placed) return run_single(nullptr, inputs, line, loc, out);
@@ -147,9 +147,15 @@ void Runnable::run(std::span<const Array* const> inputs, Loc line, Loc loc, std:
   run_single(&runtime::device(mesh.devices()[0].id), inputs, line, loc, out);
 }
 
+std::vector<Array> Runnable::run(std::span<const Array* const> inputs, Loc line, Loc loc) const {
+  detail::Leaves out;
+  run(inputs, line, loc, out);
+  return {out.span().begin(), out.span().end()};
+}
+
 // `device`: that of the inputs which somebody put there; null: nobody did.
 void Runnable::run_single(runtime::Device* device, std::span<const Array* const> inputs, Loc line, Loc loc,
-                          std::vector<Array>& out) const {
+                          detail::Leaves& out) const {
   runtime::Device& on = device ? *device : runtime::device(0);
   const Compiled& program = single(on, loc);
   std::vector<runtime::BufferPtr> buffers;
@@ -163,7 +169,6 @@ void Runnable::run_single(runtime::Device* device, std::span<const Array* const>
   static const std::vector<bool> nothing;  // the inputs have to outlive the run, for another one
   std::vector<runtime::BufferPtr> results = program.run(on, buffers, is_watched ? nothing : options_.donated, loc);
   if (is_watched) check_results({function_, line}, buffers, results, loc);
-  out.reserve(out.size() + results.size());
   for (std::size_t j = 0; j < results.size(); ++j) {
     const ir::Type type = program.outputs[j];
     const bool is_weak = !options_.weak.empty() && options_.weak[j];
@@ -351,7 +356,7 @@ const Runnable::Form& Runnable::form_for(const Mesh& mesh, std::span<const Array
 }
 
 void Runnable::run_on(const Mesh& mesh, std::span<const Array* const> inputs, Loc line, Loc loc,
-                      std::vector<Array>& out) const {
+                      detail::Leaves& out) const {
   const Form& form = form_for(mesh, inputs, loc);
   const std::vector<runtime::Device*>& devices = form.devices;
   std::vector<std::vector<runtime::BufferPtr>> parts(devices.size());
@@ -375,7 +380,7 @@ void Runnable::run_on(const Mesh& mesh, std::span<const Array* const> inputs, Lo
   std::vector<runtime::BufferPtr> whole_inputs, whole_results;
   for (std::size_t i = 0; i < inputs.size(); ++i)
     whole_inputs.push_back(buffer_of(*inputs[i], function_->params()[i].type(), loc));
-  for (std::size_t j = first; j < out.size(); ++j) whole_results.push_back(gathered(*out[j].node(), loc));
+  for (const Array& x : out.span().subspan(first)) whole_results.push_back(gathered(*x.node(), loc));
   check_results(source_on(mesh, mesh_program(mesh, form.in, loc).function, line), whole_inputs, whole_results, loc);
 }
 

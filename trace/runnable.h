@@ -15,6 +15,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "sheaf/mesh.h"
+#include "sheaf/tree.h"
 #include "trace/communication.h"
 #include "trace/execute.h"
 #include "trace/placement.h"
@@ -67,7 +68,8 @@ class Runnable {
   /// program moves those that lie otherwise than `wishes.in` says. Throws ShardingError where they are on several
   /// meshes, RuntimeError if the compiler fails or where results are searched for NaN and hold one, told as if all
   /// equations were on `line`, if there is one.
-  void run(std::span<const Array* const> inputs, Loc line, Loc loc, std::vector<Array>& out) const;
+  void run(std::span<const Array* const> inputs, Loc line, Loc loc, detail::Leaves& out) const;
+  std::vector<Array> run(std::span<const Array* const> inputs, Loc line, Loc loc) const;
   /// The form for inputs that lie as these do (abstract ones will do), planned but not compiled, for this target or
   /// that of its devices; and where the inputs
   /// of it are: null of those on the first device because nobody put any of them anywhere.
@@ -89,8 +91,8 @@ class Runnable {
 
   const Compiled& single(const runtime::Device& device, Loc loc) const;
   void run_single(runtime::Device* device, std::span<const Array* const> inputs, Loc line, Loc loc,
-                  std::vector<Array>& out) const;
-  void run_on(const Mesh& mesh, std::span<const Array* const> inputs, Loc line, Loc loc, std::vector<Array>& out) const;
+                  detail::Leaves& out) const;
+  void run_on(const Mesh& mesh, std::span<const Array* const> inputs, Loc line, Loc loc, detail::Leaves& out) const;
   Mesh mesh_of(std::span<const Array* const> inputs, Loc loc) const;
   const Form& form_for(const Mesh& mesh, std::span<const Array* const> inputs, Loc loc) const;
   std::vector<const Placement*> placements(const Mesh& mesh, std::span<const Array* const> inputs, Loc loc) const;

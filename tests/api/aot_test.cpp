@@ -3,6 +3,7 @@
 
 #include "runtime/cache.h"
 #include "sheaf/sheaf.h"
+#include "tests/message.h"
 
 using namespace sheaf;
 
@@ -145,31 +146,31 @@ TEST_CASE("a compiled program names every argument that is not what it was compi
   CHECK(values(compiled(right, 0.5, 2)) == V(6, 2.0));
   const auto types = [&] { compiled(wrong, array({1}), 2); };
   CHECK(said<TypeError>(types) ==
-        "aot_test.cpp:146: compiled jit step: the arguments are not those it was compiled for\n"
+        "aot_test.cpp:147: compiled jit step: the arguments are not those it was compiled for\n"
         "  argument 0 .W: f32[2, 3] was compiled, f32[2, 4] is given\n"
         "  argument 0 .b: f32[3] was compiled, f64[3] is given\n"
         "  argument 1: f32[] was compiled, i32[1] is given");
   const auto statics = [&] { compiled(right, 0.5, 3); };
   CHECK(said<TypeError>(statics) ==
-        "aot_test.cpp:152: compiled jit step: the arguments are not those it was compiled for\n"
+        "aot_test.cpp:153: compiled jit step: the arguments are not those it was compiled for\n"
         "  argument 2: 2 was compiled, 3 is given");
   const auto list =
       jit([](std::vector<Array> x) { return x[0]; }).trace(std::vector<Array>{ones({2})}).lower().compile();
   const auto longer = [&] { list({ones({2}), ones({2})}); };
   CHECK(said<TypeError>(longer) ==
-        "aot_test.cpp:158: compiled jit: the arguments are not those it was compiled for\n"
+        "aot_test.cpp:159: compiled jit: the arguments are not those it was compiled for\n"
         "  argument 0: 1 leaves were compiled, 2 are given");
   const auto scaled = jit([](Scaled s) { return s.x * s.times; }).trace(Scaled{abstract({2}), 2}).lower().compile();
   CHECK(values(scaled(Scaled{ones({2}), 2})) == V{2, 2});
   const auto inside = [&] { scaled(Scaled{ones({2}), 3}); };
   CHECK(said<TypeError>(inside) ==
-        "aot_test.cpp:164: compiled jit: the arguments are not those it was compiled for\n"
+        "aot_test.cpp:165: compiled jit: the arguments are not those it was compiled for\n"
         "  argument 0: .times = 2 was compiled, .times = 3 is given");
   const auto number = jit([](Array x) { return x * 2; }).trace(2.0).lower().compile();
   CHECK(values(number(4.0)) == V{8});
   const auto strong = [&] { number(zeros({})); };
   CHECK(said<TypeError>(strong) ==
-        "aot_test.cpp:170: compiled jit: the arguments are not those it was compiled for\n"
+        "aot_test.cpp:171: compiled jit: the arguments are not those it was compiled for\n"
         "  argument 0: f32[] (a C++ number) was compiled, f32[] is given");
 }
 
@@ -177,14 +178,14 @@ TEST_CASE("machine code cannot be transformed") {
   const auto compiled = jit([](Array x) { return x * x; }, {.name = "square"}).trace(abstract({})).lower().compile();
   const auto nested = [&] { grad([&](Array x) { return compiled(x); })(zeros({})); };
   CHECK(said<TypeError>(nested) ==
-        "aot_test.cpp:178: compiled jit square: machine code cannot be traced: inside jit, grad, vmap and other "
-        "transforms call the function it was made from, aot_test.cpp:177");
+        "aot_test.cpp:179: compiled jit square: machine code cannot be traced: inside jit, grad, vmap and other "
+        "transforms call the function it was made from, aot_test.cpp:178");
   const auto inside = [&] {
     jit([&](Array x) { return jit([&](Array y) { return x + y; }, {.name = "inner"}).trace(x).lower().compile()(x); })(
         zeros({}));
   };
   CHECK(said<TypeError>(inside) ==
-        "aot_test.cpp:183: jit inner: it uses values or a named axis of the trace around it, and so has no program of "
+        "aot_test.cpp:184: jit inner: it uses values or a named axis of the trace around it, and so has no program of "
         "its own");
 }
 
@@ -217,4 +218,28 @@ TEST_CASE("generic lambdas and functions of nothing are compiled ahead of time t
       values(jit([](auto a, Array x) { return a * x; }).trace(2.0, abstract({2})).lower().compile()(2.0, ones({2}))) ==
       V{2, 2});
   CHECK(values(jit([] { return full({2}, 3.0); }).trace().lower().compile()()) == V{3, 3});
+}
+
+TEST_CASE("what becomes of each donated buffer is told, and why if no result lies there") {
+  struct Pair {
+    Array a, b;
+  };
+  const auto f = jit([](Pair p, Array z, Array e) { return std::tuple{p.a + p.b, sum(z), e}; }, {.donate = {0, 1, 2}});
+  const std::vector<aot::Donation> d =
+      f.trace(Pair{abstract({64}), abstract({64})}, abstract({3}), abstract({0})).lower().memory().donations;
+  REQUIRE(d.size() == 4);
+  CHECK(d[0].argument == "argument 0 .a");
+  CHECK(d[0].result == "result [0]");
+  CHECK(d[0].otherwise.empty());
+  CHECK(d[1].argument == "argument 0 .b");
+  CHECK(d[1].result.empty());
+  CHECK(d[1].otherwise == "every result of 256 bytes lies in another argument's buffer");
+  CHECK(d[2].argument == "argument 1");
+  CHECK(d[2].otherwise == "no result has 12 bytes");
+  CHECK(d[3].otherwise == "it has no elements");
+  const auto turned = jit([](Array x) { return flip(x); }, {.donate = {0}});
+  const std::vector<aot::Donation> t = turned.trace(abstract({8})).lower().compile().memory().donations;
+  REQUIRE(t.size() == 1);
+  CHECK(sheaf::tests::with_here(t[0].otherwise, {}) == "HERE reads it when the result is being written, or later");
+  CHECK(jit([](Array x) { return x; }).trace(abstract({8})).lower().memory().donations.empty());
 }

@@ -220,6 +220,16 @@ TEST_CASE("a layout over a part of an axis, as values inside programs have, is d
   CHECK(close(jit([](Array a) { return a * 2; })(y), x * 2));
 }
 
+TEST_CASE("a sharding is a static argument of jit: another one is another program") {
+  const auto f = jit([](Array x, NamedSharding s) { return with_sharding(x * 2, s.mesh, s.spec); });
+  const Array x = numbers({8, 8});
+  const NamedSharding rows{eight(), P("data")}, columns{eight(), P(none, {"model", "data"})};
+  CHECK(f(x, rows).sharding() == rows);
+  CHECK(f(x, columns).sharding() == columns);
+  CHECK(f(x, NamedSharding{eight(), P("data")}).sharding() == rows);
+  CHECK(traces(f) == 2);
+}
+
 TEST_CASE("an optimizer begins inside a trace where the captured parameters are") {
   const Array w = device_put(numbers({8, 4}), eight(), P("data"));
   const auto f = jit([w](Array g) {

@@ -12,7 +12,7 @@
 namespace sheaf::runtime {
 namespace {
 
-using tests::message_of;
+using tests::message_here;
 
 TEST_CASE("there is one device until more are asked for, and their number never falls") {
   REQUIRE(!sheaf::devices().empty());
@@ -38,11 +38,11 @@ TEST_CASE("memory statistics follow the arrays that live") {
 }
 
 TEST_CASE("devices that are not there, and too many of them, are refused") {
-  CHECK(message_of([] { sheaf::ensure_devices(1025); }) ==
-        "ensure_devices: 1025 devices; at most 1024 can be simulated");
+  CHECK(message_here([] { sheaf::ensure_devices(1025); }) ==
+        "HERE: ensure_devices: 1025 devices; at most 1024 can be simulated");
   const std::string there = ", only cpu:0 to cpu:" + std::to_string(sheaf::devices().size() - 1);
-  CHECK(message_of([] { (void)memory_stats(sheaf::Device{1000}); }) == "there is no device cpu:1000" + there);
-  CHECK(message_of([] { synchronize(sheaf::Device{-1}); }) == "there is no device cpu:-1" + there);
+  CHECK(message_here([] { (void)memory_stats(sheaf::Device{1000}); }) == "HERE: there is no device cpu:1000" + there);
+  CHECK(message_here([] { synchronize(sheaf::Device{-1}); }) == "HERE: there is no device cpu:-1" + there);
 }
 
 TEST_CASE("memory has a limit even where none is asked for, so that asking for too much is an error") {

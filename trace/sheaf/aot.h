@@ -20,6 +20,13 @@ struct Cost {
   double transcendentals = 0;  // calls of exp, log, tanh, pow and their like, which are no flops
 };
 
+/// What becomes of the buffer of one donated leaf.
+struct Donation {
+  std::string argument = {};   // "argument 0 .W"
+  std::string result = {};     // that lies there from then on: "result [1]"; empty: none does
+  std::string otherwise = {};  // why none does
+};
+
 /// Bytes that one run needs; of a program on a mesh, on each device.
 struct Memory {
   std::int64_t arguments = 0;    // captured arrays included
@@ -28,6 +35,7 @@ struct Memory {
   std::int64_t temporaries = 0;  // the most that intermediate results take at any time
   std::int64_t constants = 0;
   std::int64_t code = 0;         // machine code, in whole pages; kernels that other programs share count too
+  std::vector<Donation> donations = {};  // of each leaf of the arguments listed in `donate`
 };
 
 /// One function of a kernel on a GPU: how it is launched, and what it takes, as the assembler says.
@@ -77,10 +85,11 @@ std::string text(const Code& c);
 std::vector<Kernel> kernels(const Code& c);
 Cost cost(const Code& c);
 Memory memory(const Code& c);
-/// Appends the result's leaves to `out`.
 std::vector<std::byte> serialize(const Code& c, Loc loc);
 void save(const Code& c, const std::string& path, Loc loc);
-const sheaf::detail::Structure& call(const Code& c, const sheaf::detail::FlatCall& arguments, std::vector<Array>& out);
+/// Appends the result's leaves to `out`.
+const sheaf::detail::Structure& call(const Code& c, const sheaf::detail::FlatCall& arguments,
+                                     sheaf::detail::Leaves& out);
 
 /// Stands for a function where only its arguments matter.
 struct NoFunction {
@@ -103,9 +112,9 @@ class Compiled {
   /// Throws TypeError naming every leaf whose type is another one, with both types.
   R operator()(const A&... args, Loc loc = Loc::current()) const {
     const sheaf::detail::CallOf<detail::NoFunction, A...> call(detail::no_function, loc, args...);
-    std::vector<Array> leaves;
+    sheaf::detail::Leaves leaves;
     const sheaf::detail::Structure& structure = detail::call(*code_, call, leaves);
-    return sheaf::detail::rebuild<R>(structure, leaves);
+    return sheaf::detail::rebuild<R>(structure, leaves.span());
   }
 
   /// The plan: kernels and steps of the host in their order, with the offsets of what they write.

@@ -49,7 +49,7 @@ struct Identity {
 
 std::shared_ptr<JitFunction> make_jit(Identity identity, JitOptions options, Loc loc);
 /// Appends the result's leaves to `out`.
-const Structure& call_jit(JitFunction& f, const FlatCall& call, std::vector<Array>& out);
+const Structure& call_jit(JitFunction& f, const FlatCall& call, Leaves& out);
 std::int64_t count_compiles(const JitFunction& f);
 std::int64_t count_traces(const JitFunction& f);
 /// The program of the function for this call.
@@ -71,9 +71,9 @@ class JitBody {
   template <class... A>
   auto call_at(Loc loc, const A&... args) const {
     const CallOf<F, A...> call(f_, loc, args...);
-    std::vector<Array> leaves;
+    Leaves leaves;
     const Structure& structure = call_jit(*function_, call, leaves);
-    return rebuild<typename CallOf<F, A...>::Result>(structure, leaves);
+    return rebuild<typename CallOf<F, A...>::Result>(structure, leaves.span());
   }
 
   /// The program for arguments of these types (abstract() will do), traced unless it has been; see sheaf/aot.h. What is

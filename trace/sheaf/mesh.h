@@ -80,6 +80,7 @@ struct DimAxes {
   std::vector<std::string> axes = {};
   bool is_open = false;
   bool operator==(const DimAxes&) const = default;
+  friend auto tree_fields(const DimAxes& d) { return std::tie(d.axes, d.is_open); }
 };
 
 /// One entry per dim; dims without one are not split. Written with P.

@@ -145,11 +145,11 @@ class SmallList {
   SmallList& operator=(const SmallList&) = delete;
   void push_back(T v) {
     if (size_ < N) {
-      here_[size_++] = v;
+      here_[size_++] = std::move(v);
       return;
     }
     if (size_ == N) more_.assign(here_.begin(), here_.end());
-    more_.push_back(v);
+    more_.push_back(std::move(v));
     ++size_;
   }
   std::span<const T> span() const {
@@ -162,6 +162,9 @@ class SmallList {
   std::vector<T> more_;
   std::size_t size_ = 0;
 };
+
+/// Of a call's result.
+using Leaves = SmallList<Array, 4>;
 
 struct Quiet {
   void enter(std::string_view, std::size_t) {}

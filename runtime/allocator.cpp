@@ -59,14 +59,6 @@ std::int64_t large_size(std::int64_t bytes) {
   return round_up(bytes, std::clamp(floor_pow2(bytes) / 8, kPage, kHugePage));
 }
 
-std::string human(std::int64_t bytes) {
-  constexpr std::array<const char*, 4> kUnits = {"B", "KiB", "MiB", "GiB"};
-  auto value = static_cast<double>(bytes);
-  std::size_t unit = 0;
-  while (value >= 1024 && unit + 1 < kUnits.size()) value /= 1024, ++unit;
-  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
-}
-
 /// 2 MB aligned and advised to use huge pages; null when the system has no more.
 std::byte* map_region(std::int64_t bytes) {
   const std::int64_t mapped = bytes + kHugePage;
@@ -83,6 +75,14 @@ std::byte* map_region(std::int64_t bytes) {
 }
 
 }  // namespace
+
+std::string human_bytes(std::int64_t bytes) {
+  constexpr std::array<const char*, 4> kUnits = {"B", "KiB", "MiB", "GiB"};
+  auto value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  while (value >= 1024 && unit + 1 < kUnits.size()) value /= 1024, ++unit;
+  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
+}
 
 struct Allocator::State {
   struct Region {
@@ -109,6 +109,8 @@ struct Allocator::State {
   absl::flat_hash_map<std::byte*, Live> live_large;
   std::int64_t small_in_use = 0;
   bool source_is_empty = false;  // when it was asked last
+  std::vector<LineUse> peak_uses;  // at the last high point that was noted
+  std::int64_t noted_peak = 0;
 
   std::optional<Block> take(std::int64_t bytes, Loc made_at);
   std::byte* take_small(std::int64_t size);
@@ -118,6 +120,8 @@ struct Allocator::State {
   void add_free(std::byte* data, std::int64_t bytes);
   void remove_free(std::map<std::byte*, std::int64_t>::iterator range);
   void touch(std::byte* data, std::int64_t bytes);
+  std::vector<LineUse> uses() const;
+  void note_peak();
   std::int64_t largest_free() const { return free_by_size.empty() ? 0 : free_by_size.rbegin()->first; }
   absl::Status out_of_memory(std::int64_t asked, Loc made_at) const;
 };
@@ -183,8 +187,8 @@ bool Allocator::State::add_region(std::int64_t size) {
   stats.bytes_reserved += bytes;
   ++stats.regions;
   add_free(base, bytes);
-  ir::log(ir::LogTopic::runtime, "new memory region of {}{}{}, {} reserved", human(bytes),
-          options.where.empty() ? "" : " on ", options.where, human(stats.bytes_reserved));
+  ir::log(ir::LogTopic::runtime, "new memory region of {}{}{}, {} reserved", human_bytes(bytes),
+          options.where.empty() ? "" : " on ", options.where, human_bytes(stats.bytes_reserved));
   return true;
 }
 
@@ -241,25 +245,54 @@ void Allocator::State::touch(std::byte* data, std::int64_t bytes) {
   it->second.touched = end;
 }
 
+std::vector<LineUse> Allocator::State::uses() const {
+  absl::flat_hash_map<std::pair<const char*, int>, LineUse> by_line;
+  for (const auto& [data, block] : live_large) {
+    LineUse& use = by_line[{block.made_at.file, block.made_at.line}];
+    use.made_at = block.made_at;
+    use.bytes += block.bytes;
+    ++use.blocks;
+  }
+  if (small_in_use > 0) {
+    LineUse& use = by_line[{nullptr, 0}];
+    use.bytes += small_in_use;
+    use.blocks += stats.blocks - std::ssize(live_large);
+  }
+  std::vector<LineUse> all;
+  for (const auto& [line, use] : by_line) all.push_back(use);
+  std::sort(all.begin(), all.end(), [](const LineUse& a, const LineUse& b) {
+    return std::tuple(-a.bytes, to_string(a.made_at)) < std::tuple(-b.bytes, to_string(b.made_at));
+  });
+  return all;
+}
+
+/// Before a large block goes. A program in steady state has noted its peak, and one that grows notes each 2 percent.
+void Allocator::State::note_peak() {
+  if (stats.bytes_in_use <= noted_peak + noted_peak / 50) return;
+  noted_peak = stats.bytes_in_use;
+  peak_uses = uses();
+}
+
 absl::Status Allocator::State::out_of_memory(std::int64_t asked, Loc made_at) const {
   constexpr std::size_t kShown = 10;
   const std::string where = options.where.empty() ? "" : " on " + options.where;
   std::string text = fmt::format("out of memory{}: {} asked{}; {} in use in {} blocks, {} reserved", where,
-                                 human(asked), made_at ? " at " + to_string(made_at) : "", human(stats.bytes_in_use),
-                                 stats.blocks, human(stats.bytes_reserved));
-  if (options.limit_bytes > 0) text += fmt::format(" of a limit of {}", human(options.limit_bytes));
-  text += fmt::format(", largest hole {}", human(largest_free()));
+                                 human_bytes(asked), made_at ? " at " + to_string(made_at) : "",
+                                 human_bytes(stats.bytes_in_use), stats.blocks, human_bytes(stats.bytes_reserved));
+  if (options.limit_bytes > 0) text += fmt::format(" of a limit of {}", human_bytes(options.limit_bytes));
+  text += fmt::format(", largest hole {}", human_bytes(largest_free()));
   if (source_is_empty) text += fmt::format(", and {} has no more", options.where.empty() ? "the system" : "the driver");
   const std::int64_t unused = stats.bytes_reserved - stats.bytes_in_use;
-  if (unused >= asked) text += fmt::format(" ({} are free but in pieces)", human(unused));
+  if (unused >= asked) text += fmt::format(" ({} are free but in pieces)", human_bytes(unused));
   std::vector<Live> live;
   for (const auto& [data, block] : live_large) live.push_back(block);
   std::sort(live.begin(), live.end(), [](const Live& a, const Live& b) {
     return std::tuple(-a.bytes, to_string(a.made_at)) < std::tuple(-b.bytes, to_string(b.made_at));
   });
   if (live.size() > kShown) live.resize(kShown);
-  for (const Live& block : live) text += fmt::format("\n  {} made at {}", human(block.bytes), to_string(block.made_at));
-  if (small_in_use > 0) text += fmt::format("\n  {} in blocks of at most 64 KiB", human(small_in_use));
+  for (const Live& block : live)
+    text += fmt::format("\n  {} made at {}", human_bytes(block.bytes), to_string(block.made_at));
+  if (small_in_use > 0) text += fmt::format("\n  {} in blocks of at most 64 KiB", human_bytes(small_in_use));
   return absl::ResourceExhaustedError(text);
 }
 
@@ -297,6 +330,7 @@ void Allocator::release(Block block) {
   if (!block.data) return;
   State& s = *state_;
   std::lock_guard lock(s.mutex);
+  if (block.bytes > kLargestSmall) s.note_peak();
   --s.stats.blocks;
   s.stats.bytes_in_use -= block.bytes;
   if (block.bytes <= kLargestSmall) {
@@ -313,6 +347,16 @@ AllocatorStats Allocator::stats() const {
   AllocatorStats stats = state_->stats;
   stats.largest_free = state_->largest_free();
   return stats;
+}
+
+std::vector<LineUse> Allocator::live() const {
+  std::lock_guard lock(state_->mutex);
+  return state_->uses();
+}
+
+std::vector<LineUse> Allocator::at_peak() const {
+  std::lock_guard lock(state_->mutex);
+  return state_->stats.bytes_in_use > state_->noted_peak ? state_->uses() : state_->peak_uses;
 }
 
 absl::StatusOr<std::int64_t> parse_bytes(const std::string& text, std::int64_t total) {

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "sheaf/source.h"
@@ -30,6 +31,13 @@ struct AllocatorStats {
   std::int64_t regions = 0;
   std::int64_t fresh_bytes = 0;  // handed out for the first time: constant in steady state
   std::int64_t blocks = 0;  // handed out
+};
+
+/// Of the blocks that one line made.
+struct LineUse {
+  Loc made_at;  // none: of all small blocks together
+  std::int64_t bytes = 0;
+  std::int64_t blocks = 0;
 };
 
 class Allocator {
@@ -64,11 +72,18 @@ class Allocator {
   absl::StatusOr<Block> allocate(std::int64_t bytes, Loc made_at);
   void release(Block block);
   AllocatorStats stats() const;
+  /// By the lines that made them, most bytes first: the blocks handed out now, and when the most were, to within 2
+  /// percent of the peak.
+  std::vector<LineUse> live() const;
+  std::vector<LineUse> at_peak() const;
 
  private:
   struct State;
   std::unique_ptr<State> state_;
 };
+
+/// "64 B", "1.5 MiB".
+std::string human_bytes(std::int64_t bytes);
 
 /// "64M" -> 67108864, "50%" -> half of `total`; InvalidArgument for anything else.
 absl::StatusOr<std::int64_t> parse_bytes(const std::string& text, std::int64_t total);

@@ -1,6 +1,8 @@
 // The list is never destroyed: arrays in static storage outlive main, and a queue may still run when the process exits.
 #include "runtime/device.h"
 
+#include <array>
+#include <atomic>
 #include <cstdlib>
 #include <memory>
 #include <optional>
@@ -14,6 +16,7 @@
 #include "runtime/fork.h"
 #include "sheaf/device.h"
 #include "sheaf/error.h"
+#include "sheaf/memory.h"
 
 namespace sheaf::runtime {
 namespace {
@@ -24,6 +27,9 @@ constexpr int kMaxDevices = 1024;
 
 void finish_gpu_work();
 
+/// Those of the list, for who knows the number: found without its mutex.
+constinit std::array<std::atomic<Device*>, kMaxDevices + 64> devices_by_id{};
+
 struct DeviceList {
   std::mutex mutex;
   std::vector<std::unique_ptr<Device>> devices;
@@ -31,7 +37,9 @@ struct DeviceList {
   std::optional<absl::Status> cuda;  // how the search for its devices ended
 
   void add(std::unique_ptr<Backend> backend) {
-    devices.push_back(std::make_unique<Device>(static_cast<int>(devices.size()), std::move(backend)));
+    const std::size_t id = devices.size();
+    devices.push_back(std::make_unique<Device>(static_cast<int>(id), std::move(backend)));
+    if (id < devices_by_id.size()) devices_by_id[id].store(devices.back().get(), std::memory_order_release);
   }
 
   static bool is_of(const Device& device, std::string_view platform_name) {
@@ -135,6 +143,8 @@ void ensure_devices(int count) {
 }
 
 Device& device(int id) {
+  if (id >= 0 && id < std::ssize(devices_by_id))
+    if (Device* known = devices_by_id[id].load(std::memory_order_acquire)) return *known;
   DeviceList& list = device_list();
   std::lock_guard lock(list.mutex);
   SHEAF_CHECK(id >= 0 && id < std::ssize(list.devices));
@@ -192,6 +202,34 @@ MemoryStats memory_stats(Device device, Loc loc) {
           .peak_bytes = stats.peak_bytes,
           .bytes_reserved = stats.bytes_reserved,
           .bytes_limit = stats.bytes_limit};
+}
+
+namespace {
+
+std::vector<MemoryUse> public_uses(std::vector<runtime::LineUse> uses) {
+  std::vector<MemoryUse> all;
+  for (const runtime::LineUse& use : uses) all.push_back({use.made_at, use.bytes, use.blocks});
+  return all;
+}
+
+}  // namespace
+
+std::vector<MemoryUse> live_memory(Device device, Loc loc) {
+  runtime::Device& known = known_device(device, loc);
+  known.backend().flights().clear_up();
+  return public_uses(known.allocator().live());
+}
+
+std::vector<MemoryUse> peak_memory(Device device, Loc loc) {
+  return public_uses(known_device(device, loc).allocator().at_peak());
+}
+
+std::string to_string(const std::vector<MemoryUse>& uses) {
+  std::string text;
+  for (const MemoryUse& use : uses)
+    text += fmt::format("{} in {} block{}{}\n", runtime::human_bytes(use.bytes), use.blocks, use.blocks == 1 ? "" : "s",
+                        use.made_at ? " made at " + to_string(use.made_at) : "");
+  return text;
 }
 
 void synchronize(Loc loc) {

@@ -94,6 +94,7 @@ Values Builder::append(Eqn e, const std::vector<Type>& types, absl::InlinedVecto
   for (const FunctionRef& r : e.regions) e.effects = e.effects | r->effects();
   arena_->eqns.push_back(std::move(e));
   Eqn& made = arena_->eqns.back();
+  made.results.reserve(types.size());
   for (const Type& type : types)
     made.results.push_back(
         {.type = type, .eqn = &made, .index = made.num_out(), .id = arena_->num_values++, .arena = arena_.get()});
@@ -111,17 +112,35 @@ Values Builder::clone(const Eqn& e, Values operands) {
   return emit_all(e.op, std::move(operands), e.attributes, e.regions);
 }
 
-Value Builder::constant(DType dtype, double value) { return constant(Literal::scalar(dtype, value)); }
+namespace {
+
+std::string hex_of(const void* data, std::size_t bytes) {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string hex(2 * bytes, '0');
+  for (std::size_t i = 0; i < bytes; ++i) {
+    const auto byte = static_cast<unsigned>(static_cast<const unsigned char*>(data)[i]);
+    hex[2 * i] = kDigits[byte >> 4];
+    hex[2 * i + 1] = kDigits[byte & 15];
+  }
+  return hex;
+}
+
+}  // namespace
+
+Value Builder::constant(DType dtype, double value) {
+  if (is_complex(dtype)) return constant(Literal::scalar(dtype, value));
+  const std::uint64_t bits = to_bits(dtype, value);
+  ops::Constant attrs{.dtype = dtype, .dims = {}, .hex = hex_of(&bits, size_bytes(dtype))};
+  // Programs repeat few numbers: one that is there costs nothing but this.
+  if (const auto there = numbered_.find(hash_eqn(&ops::constant, {}, &attrs, {})); there != numbered_.end())
+    for (const Eqn* e : there->second)
+      if (same_eqn(*e, &ops::constant, {}, &attrs, {})) return e->out();
+  return emit(ops::constant, {}, std::move(attrs));
+}
 
 Value Builder::constant(const Literal& value) {
-  static constexpr char kDigits[] = "0123456789abcdef";
-  ops::Constant attrs{.dtype = value.dtype(), .dims = value.dims(), .hex = {}};
-  for (std::size_t i = 0; i < value.bytes(); ++i) {
-    const auto byte = static_cast<unsigned>(value.data()[i]);
-    attrs.hex += kDigits[byte >> 4];
-    attrs.hex += kDigits[byte & 15];
-  }
-  return emit(ops::constant, {}, std::move(attrs));
+  return emit(ops::constant, {},
+              ops::Constant{.dtype = value.dtype(), .dims = value.dims(), .hex = hex_of(value.data(), value.bytes())});
 }
 
 Value Builder::full(const Type& type, double value) {

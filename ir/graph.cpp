@@ -19,12 +19,14 @@ Builder& Value::builder() const {
 
 Values Eqn::outs() const {
   Values v;
+  v.reserve(results.size());
   for (const ValueNode& r : results) v.push_back(Value(&r));
   return v;
 }
 
 std::vector<Type> Eqn::in_types() const {
   std::vector<Type> types;
+  types.reserve(operands.size());
   for (Value v : operands) types.push_back(v.type());
   return types;
 }

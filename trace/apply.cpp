@@ -128,10 +128,13 @@ std::vector<Array> apply(std::string_view name, RuleKey key, std::span<const Inp
     ir::Builder& b = r->builder();
     b.set_loc(loc);
     ir::Values values;
+    values.reserve(inputs.size());
     for (const Input& x : inputs)
       values.push_back(x.array ? r->lift(*x.array, loc, x.dtype) : constant(b, x.number, x.dtype));
+    const ir::Values results = rule(b, values);
     std::vector<Array> out;
-    for (const ir::Value v : rule(b, values)) out.push_back(r->wrap(v, weak, loc));
+    out.reserve(results.size());
+    for (const ir::Value v : results) out.push_back(r->wrap(v, weak, loc));
     return out;
   } catch (const RuleError& e) { rethrow(e, name, inputs, loc); }
 }

@@ -1,4 +1,5 @@
 // Elementwise functions and operators: promotion and broadcasting happen here, once; ops see equal dtypes and shapes.
+#include <absl/container/inlined_vector.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -32,11 +33,12 @@ Array apply_elementwise(std::string_view name, const ir::OpDef& op, std::span<co
   const Loc loc = operands[0].loc();
   const Shape shape = broadcast_shapes(name, operands, loc);
   check_fits(name, operands, dtype);
-  std::vector<Input> inputs;
+  absl::InlinedVector<Input, 3> inputs;
   for (const Operand& x : operands) inputs.emplace_back(x, dtype);
   const auto rule = [&](ir::Builder& b, const ir::Values& in) {
-    ir::Values full;
-    for (const ir::Value v : in) full.push_back(v.rank() == 0 ? v : broadcast_value(b, v, shape));
+    ir::Values full = in;
+    for (ir::Value& v : full)
+      if (v.rank() > 0) v = broadcast_value(b, v, shape);
     return emit(b, op, std::move(full));
   };
   return apply(name, RuleKey(), inputs, loc, rule, weak)[0];
@@ -103,7 +105,9 @@ Promoted promote(std::span<const Operand> operands) {
 Shape broadcast_shapes(std::string_view name, std::span<const Operand> operands, Loc loc) {
   Shape shape;
   for (const Operand& x : operands) {
-    const Shape s = x.shape();
+    if (!x.array()) continue;
+    const Shape& s = node_of(*x.array(), x.loc()).type.dims();
+    if (s == shape) continue;
     if (s.size() > shape.size()) shape.insert(shape.begin(), s.size() - shape.size(), 1);
     for (std::size_t d = 0; d < s.size(); ++d) {
       std::int64_t& n = shape[shape.size() - s.size() + d];

@@ -12,6 +12,7 @@
 #include "runtime/cuda_copies.h"
 #include "runtime/device.h"
 #include "runtime/fork.h"
+#include "runtime/recycled.h"
 #include "runtime/spin.h"
 
 namespace sheaf::runtime {
@@ -96,7 +97,7 @@ std::vector<EventPtr> Completion::events() const {
 absl::StatusOr<std::shared_ptr<Memory>> Memory::allocate(Allocator& allocator, std::int64_t bytes, Loc made_at) {
   absl::StatusOr<Block> block = allocator.allocate(bytes, made_at);
   if (!block.ok()) return block.status();
-  return std::make_shared<Memory>(allocator, *block);
+  return make_recycled<Memory>(allocator, *block);
 }
 
 void Storage::unpin() {
@@ -144,8 +145,8 @@ absl::StatusOr<BufferPtr> Buffer::allocate(Device& device, std::int64_t bytes, L
                                            std::shared_ptr<Completion> completion) {
   absl::StatusOr<std::shared_ptr<Memory>> memory = Memory::allocate(device.allocator(), bytes, made_at);
   if (!memory.ok()) return memory.status();
-  auto storage = std::make_shared<Storage>(*std::move(memory));
-  return std::make_shared<Buffer>(device, bytes, made_at, std::move(storage), std::move(completion));
+  auto storage = make_recycled<Storage>(*std::move(memory));
+  return make_recycled<Buffer>(device, bytes, made_at, std::move(storage), std::move(completion));
 }
 
 absl::StatusOr<BufferPtr> Buffer::from_host(Device& device, std::span<const std::byte> bytes, Loc made_at) {
@@ -169,14 +170,21 @@ absl::StatusOr<BufferPtr> Buffer::failed(Device& device, std::int64_t bytes, abs
   return allocate(device, bytes, made_at, std::move(completion));
 }
 
+absl::InlinedVector<Buffer*, 8> pointers_to(std::span<const BufferPtr> buffers) {
+  absl::InlinedVector<Buffer*, 8> all;
+  for (const BufferPtr& buffer : buffers) all.push_back(buffer.get());
+  return all;
+}
+
 bool Buffer::is_donated() const {
   std::lock_guard lock(mutex_);
   return storage_ == nullptr;
 }
 
 absl::Status Buffer::donated_error() const {
-  return absl::FailedPreconditionError(fmt::format("this array{} was donated to {} and its memory is no longer its own",
-                                                   made_at_ ? ", made at " + to_string(made_at_) + "," : "", taker_));
+  return absl::FailedPreconditionError(
+      fmt::format("this array{} was donated to {} at {} and its memory is no longer its own",
+                  made_at_ ? ", made at " + to_string(made_at_) + "," : "", *taker_.program, to_string(taker_.loc)));
 }
 
 absl::Status Buffer::wait() const {
@@ -193,10 +201,10 @@ absl::StatusOr<Pin> Buffer::pin() const {
   return Pin(storage_);
 }
 
-absl::StatusOr<std::shared_ptr<Storage>> Buffer::donate(std::string taker) {
+absl::StatusOr<std::shared_ptr<Storage>> Buffer::donate(const Taker& taker) {
   std::lock_guard lock(mutex_);
   if (!storage_) return donated_error();
-  taker_ = std::move(taker);
+  taker_ = taker;
   return std::exchange(storage_, nullptr);
 }
 

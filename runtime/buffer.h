@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "runtime/allocator.h"
 #include "runtime/flight.h"
@@ -129,6 +130,15 @@ class Pin {
 
 class Buffer;
 using BufferPtr = std::shared_ptr<Buffer>;
+/// The outputs of a run.
+using Buffers = absl::InlinedVector<BufferPtr, 4>;
+absl::InlinedVector<Buffer*, 8> pointers_to(std::span<const BufferPtr> buffers);
+
+/// The run that took a donated buffer.
+struct Taker {
+  std::shared_ptr<const std::string> program = nullptr;
+  Loc loc = {};
+};
 
 class Buffer {
  public:
@@ -163,8 +173,8 @@ class Buffer {
   // For whoever queues work on buffers.
   /// The memory, pinned, or the error of a donated buffer.
   absl::StatusOr<Pin> pin() const;
-  /// Takes the memory away; `taker` ("step at train.cpp:31") is named in every later error.
-  absl::StatusOr<std::shared_ptr<Storage>> donate(std::string taker);
+  /// Takes the memory away; `taker` is named in every later error.
+  absl::StatusOr<std::shared_ptr<Storage>> donate(const Taker& taker);
   const std::shared_ptr<Completion>& completion() const { return completion_; }  // null: ready
 
  private:
@@ -178,7 +188,7 @@ class Buffer {
   const std::shared_ptr<Completion> completion_;
   mutable std::mutex mutex_;  // guards the two below
   std::shared_ptr<Storage> storage_;  // null: donated
-  std::string taker_;
+  Taker taker_;
 };
 
 }  // namespace sheaf::runtime

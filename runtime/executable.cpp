@@ -13,6 +13,7 @@
 #include "runtime/device.h"
 #include "runtime/execution.h"
 #include "runtime/fork.h"
+#include "runtime/recycled.h"
 #include "runtime/thread_pool.h"
 
 namespace sheaf::runtime {
@@ -41,8 +42,8 @@ std::int64_t work_of(std::span<const codegen::Step> steps, std::span<const Kerne
       work = saturating_add(work, saturating_mul(once, loop->length < 0 ? kGuessedTrips : loop->length));
     } else if (const auto* library = std::get_if<codegen::LibraryCall>(&step.control->what)) {
       const auto* routine = std::get_if<ir::lowering::Library>(&library->what);
-      work = saturating_add(work, routine ? saturating_mul(library->matrix_ps, routine->batch)
-                                          : work_of(library->otherwise, kernels));
+      work = saturating_add(
+          work, routine ? saturating_mul(library->matrix_ps, routine->batch) : work_of(library->otherwise, kernels));
     } else if (const auto* choice = std::get_if<codegen::Branch>(&step.control->what)) {
       std::int64_t longest = 0;
       for (const std::vector<codegen::Step>& branch : choice->branches)
@@ -67,6 +68,7 @@ bool needs_host(std::span<const codegen::Step> steps) {
 
 Executable::Executable(codegen::Program program, LoadOptions options)
     : program_(std::move(program)),
+      name_(std::make_shared<const std::string>(program_.name)),
       options_(options),
       cache_(options.cache ? *options.cache : KernelCache::global()),
       kernels_(cache_.get(program_.kernels)) {
@@ -126,7 +128,7 @@ std::unique_ptr<Replays>& Executable::replays_on(Device& device) const {
   return replays_[&device];
 }
 
-absl::Status Executable::check_inputs(const Device& device, std::span<const BufferPtr> inputs,
+absl::Status Executable::check_inputs(const Device& device, std::span<Buffer* const> inputs,
                                       const RunOptions& options) const {
   if (absl::Status status = check_not_forked(); !status.ok()) return status;
   if (device.backend().target() != program_.target)
@@ -167,18 +169,22 @@ bool Executable::runs_inline(const Execution& execution) const {
   if (program_.target.is_gpu())
     return !needs_host_ && !waits_for_pins && execution.device.queue().is_idle() &&
            std::ranges::all_of(execution.waits, &Completion::is_issued, &std::shared_ptr<Completion>::operator*);
-  if (work_ps_ >= kSerialPs || waits_for_pins) return false;
-  const bool is_compiled = std::ranges::all_of(kernels_, &Kernel::is_compiled, &KernelPtr::operator*);
-  if (!is_compiled && work_ps_ * kInterpreterSlowdown >= kSerialPs) return false;
-  return std::ranges::none_of(execution.waits, &Completion::is_pending, &std::shared_ptr<Completion>::operator*);
+  return !waits_for_pins && is_small() &&
+         std::ranges::none_of(execution.waits, &Completion::is_pending, &std::shared_ptr<Completion>::operator*);
 }
 
-absl::Status Executable::prepare(Execution& execution, std::span<const BufferPtr> inputs, const RunOptions& options,
-                                 Claims& claims, std::vector<BufferPtr>& outputs) const {
+bool Executable::is_small() const {
+  if (work_ps_ >= kSerialPs) return false;
+  return work_ps_ * kInterpreterSlowdown < kSerialPs ||
+         std::ranges::all_of(kernels_, &Kernel::is_compiled, &KernelPtr::operator*);
+}
+
+absl::Status Executable::prepare(Execution& execution, std::span<Buffer* const> inputs, const RunOptions& options,
+                                 Claims& claims) const {
   const absl::StatusOr<const Constants*> constants = constants_on(execution.device);
   if (!constants.ok()) return constants.status();
   execution.constants = *constants;
-  for (const BufferPtr& input : inputs) {
+  for (Buffer* input : inputs) {
     absl::StatusOr<Pin> pin = input->pin();
     if (!pin.ok()) return pin.status();
     execution.inputs.push_back(*std::move(pin));
@@ -186,64 +192,81 @@ absl::Status Executable::prepare(Execution& execution, std::span<const BufferPtr
   }
   for (int o = 0; o < std::ssize(program_.outputs); ++o) {
     const int from = program_.alias.empty() ? -1 : program_.alias[o];
-    const std::int64_t bytes = program_.outputs[o].bytes();
-    std::shared_ptr<Storage> storage;
     if (from >= 0 && is_donated(options, from) && is_only_use(execution.inputs, from) &&
         claims.take(execution.inputs[from].storage().get())) {
       Storage* taken = execution.inputs[from].storage().get();
-      storage = std::make_shared<Storage>(taken->memory());
+      execution.outputs.push_back(make_recycled<Storage>(taken->memory()));
       execution.taken.push_back(taken);
       execution.copied_from.push_back(-1);
     } else {
       absl::StatusOr<std::shared_ptr<Memory>> memory =
-          Memory::allocate(execution.device.allocator(), bytes, options.loc);
+          Memory::allocate(execution.device.allocator(), program_.outputs[o].bytes(), options.loc);
       if (!memory.ok()) return memory.status();
-      storage = std::make_shared<Storage>(*std::move(memory));
+      execution.outputs.push_back(make_recycled<Storage>(*std::move(memory)));
       execution.copied_from.push_back(from);
     }
-    outputs.push_back(std::make_shared<Buffer>(execution.device, bytes, options.loc, storage, execution.completion));
-    execution.outputs.push_back(std::move(storage));
   }
   return absl::OkStatus();
 }
 
-void Executable::donate(std::span<const BufferPtr> inputs, const RunOptions& options) const {
-  for (int i = 0; i < std::ssize(inputs); ++i) {
-    // A buffer that is given twice is already donated the second time.
-    if (is_donated(options, i) && !inputs[i]->is_donated())
-      (void)inputs[i]->donate(fmt::format("{} at {}", program_.name, to_string(options.loc)));
-  }
+Buffers Executable::outputs_of(const Execution& execution) const {
+  Buffers outputs;
+  for (std::size_t o = 0; o < program_.outputs.size(); ++o)
+    outputs.push_back(make_recycled<Buffer>(execution.device, program_.outputs[o].bytes(), execution.loc,
+                                            execution.outputs[o], execution.completion));
+  return outputs;
 }
 
-absl::StatusOr<std::vector<BufferPtr>> Executable::run(Device& device, std::span<const BufferPtr> inputs,
-                                                       const RunOptions& options) const {
+void Executable::donate(std::span<Buffer* const> inputs, const RunOptions& options) const {
+  for (int i = 0; i < std::ssize(inputs); ++i)  // a buffer that is given twice has gone already the second time
+    if (is_donated(options, i)) (void)inputs[i]->donate({name_, options.loc});
+}
+
+/// A run takes the launch mutex from its first pin to its place in the queue: then who takes memory comes after those
+/// who read it. A run that is over when the call returns, and takes nothing, needs no place.
+absl::StatusOr<Buffers> Executable::run(Device& device, std::span<Buffer* const> inputs,
+                                        const RunOptions& options) const {
   if (program_.num_devices != 1)
     return absl::InvalidArgumentError(
         fmt::format("{} runs on {} devices, not on {} alone", program_.name, program_.num_devices, device.name()));
   if (absl::Status status = check_inputs(device, inputs, options); !status.ok()) return status;
-  std::shared_ptr<Completion> completion = std::make_shared<Completion>();
-  auto execution = std::make_unique<Execution>(shared_from_this(), device, options.loc, completion);
-  std::vector<BufferPtr> outputs;
-  std::unique_lock launch(launch_mutex());
+  Execution execution{.device = device, .loc = options.loc};
+  const bool needs_no_place = !program_.target.is_gpu() && options.donated.empty() && is_small() &&
+                              std::ranges::none_of(inputs, &Buffer::is_pending);
+  std::unique_lock launch(launch_mutex(), std::defer_lock);
+  if (!needs_no_place) launch.lock();
   {
     Claims claims;
-    if (absl::Status status = prepare(*execution, inputs, options, claims, outputs); !status.ok()) return status;
+    if (absl::Status status = prepare(execution, inputs, options, claims); !status.ok()) return status;
     donate(inputs, options);
   }
-  if (runs_inline(*execution)) {
-    if (!program_.target.is_gpu()) launch.unlock();
-    counters().executions_inline.fetch_add(1, std::memory_order_relaxed);
-    execute(*execution);
+  const bool is_inline = needs_no_place || runs_inline(execution);
+  if (is_inline && !program_.target.is_gpu()) {
     if (launch.owns_lock()) launch.unlock();
+    return run_here(execution);
+  }
+  execution.executable = shared_from_this();
+  execution.completion = std::make_shared<Completion>();
+  Buffers outputs = outputs_of(execution);
+  if (is_inline) {
+    counters().executions_inline.fetch_add(1, std::memory_order_relaxed);
+    execute(execution);
+    launch.unlock();
     device.backend().flights().hold_back();
     return outputs;
   }
-  absl::Status pushed = device.queue().push([execution = std::move(execution)] {
-    execution->executable->execute(*execution);
-    execution->device.backend().flights().hold_back();
+  const std::shared_ptr<Completion> completion = execution.completion;
+  absl::Status pushed = device.queue().push([queued = std::make_unique<Execution>(std::move(execution))] {
+    queued->executable->execute(*queued);
+    queued->device.backend().flights().hold_back();
   });
   if (!pushed.ok()) completion->finish(std::move(pushed));
   return outputs;
+}
+
+absl::StatusOr<Buffers> Executable::run(Device& device, std::span<const BufferPtr> inputs,
+                                        const RunOptions& options) const {
+  return run(device, pointers_to(inputs), options);
 }
 
 absl::Status Executable::compile_rest() const {

@@ -34,8 +34,11 @@ struct LoadOptions {
   KernelCache* cache = nullptr;                 // null: the process's
 };
 
+inline const std::vector<bool> kNothingDonated;
+
+/// For the time of a call: it refers to what it is made from.
 struct RunOptions {
-  std::vector<bool> donated = {};  // per input; empty: none
+  const std::vector<bool>& donated = kNothingDonated;  // per input; empty: none
   Loc loc = {};  // the user's line of this call: who made the outputs, who took the donations
   /// How long a device waits for the others at a collective (0: for ever); the process's unless it is set.
   std::optional<std::chrono::milliseconds> collective_timeout = {};
@@ -51,13 +54,12 @@ class Executable : public std::enable_shared_from_this<Executable> {
 
   /// Runs on `device`, where all inputs must be. Errors known at dispatch are returned; later ones are carried by the
   /// outputs (docs/async.md).
-  absl::StatusOr<std::vector<BufferPtr>> run(Device& device, std::span<const BufferPtr> inputs,
-                                             const RunOptions& options = {}) const;
+  absl::StatusOr<Buffers> run(Device& device, std::span<Buffer* const> inputs, const RunOptions& options = {}) const;
+  absl::StatusOr<Buffers> run(Device& device, std::span<const BufferPtr> inputs, const RunOptions& options = {}) const;
   /// Runs a program of several devices on these, the i-th being the mesh's i-th, with the inputs of each; the outputs
   /// of each. All become ready, or fail, together: docs/async.md.
-  absl::StatusOr<std::vector<std::vector<BufferPtr>>> run_spmd(std::span<Device* const> devices,
-                                                               std::span<const std::vector<BufferPtr>> inputs,
-                                                               const RunOptions& options = {}) const;
+  absl::StatusOr<std::vector<Buffers>> run_spmd(std::span<Device* const> devices, std::span<const Buffers> inputs,
+                                                const RunOptions& options = {}) const;
   /// Compiles every kernel that is not.
   absl::Status compile_rest() const;
   /// Compiles every kernel that is not, and touches the memory a run needs, without running anything.
@@ -79,15 +81,21 @@ class Executable : public std::enable_shared_from_this<Executable> {
   /// Those of the program in the device's memory, put there once.
   absl::StatusOr<const Constants*> constants_on(Device& device) const;
   std::unique_ptr<Replays>& replays_on(Device& device) const;
-  absl::Status check_inputs(const Device& device, std::span<const BufferPtr> inputs, const RunOptions& options) const;
+  absl::Status check_inputs(const Device& device, std::span<Buffer* const> inputs, const RunOptions& options) const;
+  bool is_small() const;
   bool runs_inline(const Execution& execution) const;
   class Claims;
   /// Pins the inputs and finds memory for the outputs; changes nothing that a later failure would have to undo.
-  absl::Status prepare(Execution& execution, std::span<const BufferPtr> inputs, const RunOptions& options,
-                       Claims& claims, std::vector<BufferPtr>& outputs) const;
-  void donate(std::span<const BufferPtr> inputs, const RunOptions& options) const;
+  absl::Status prepare(Execution& execution, std::span<Buffer* const> inputs, const RunOptions& options,
+                       Claims& claims) const;
+  void donate(std::span<Buffer* const> inputs, const RunOptions& options) const;
+  Buffers outputs_of(const Execution& execution) const;
+  /// Done when it returns.
+  Buffers run_here(Execution& execution) const;
 
   // execute.cpp
+  struct Outcome;
+  Outcome perform(Execution& execution) const;
   void execute(Execution& execution) const;
   absl::Status wait_for_inputs(const Execution& execution) const;
   absl::Status error_of(const Execution& execution, absl::Status own, bool& is_inherited) const;
@@ -115,6 +123,7 @@ class Executable : public std::enable_shared_from_this<Executable> {
   void note_interpreted_run(const KernelPtr& kernel) const;
 
   codegen::Program program_;
+  const std::shared_ptr<const std::string> name_;  // the program's, for those who outlive it
   LoadOptions options_;
   KernelCache& cache_;
   std::vector<KernelPtr> kernels_;

@@ -21,24 +21,43 @@
 
 namespace sheaf::runtime {
 
-void Executable::execute(Execution& execution) const {
+struct Executable::Outcome {
+  absl::Status status;
+  bool is_inherited = false;  // the status is an input's
+  FlightPtr flight = nullptr;  // null: the work is over
+};
+
+Executable::Outcome Executable::perform(Execution& execution) const {
   counters().executions.fetch_add(1, std::memory_order_relaxed);
-  Backend& backend = execution.device.backend();
-  absl::Status status = wait_for_inputs(execution);
-  bool is_inherited = !status.ok();
-  FlightPtr flight;  // null: the work is over
-  if (!is_inherited) {
-    absl::StatusOr<FlightPtr> done = execute_steps(execution);
-    if (done.ok()) flight = *std::move(done);
-    else status = error_of(execution, done.status(), is_inherited);
-  }
+  Outcome outcome{.status = wait_for_inputs(execution)};
+  outcome.is_inherited = !outcome.status.ok();
+  if (outcome.is_inherited) return outcome;
+  absl::StatusOr<FlightPtr> done = execute_steps(execution);
+  if (done.ok()) outcome.flight = *std::move(done);
+  else outcome.status = error_of(execution, done.status(), outcome.is_inherited);
+  return outcome;
+}
+
+void Executable::execute(Execution& execution) const {
+  auto [status, is_inherited, flight] = perform(execution);
   execution.inputs.clear();
   execution.outputs.clear();
   if (execution.spmd)
     execution.spmd->end(execution.position, {.status = std::move(status), .inherited = is_inherited, .flight = flight});
   else if (flight) execution.completion->issue({flight});
   else execution.completion->finish(std::move(status));
-  if (flight) backend.flights().add(std::move(flight), execution.completion);
+  if (flight) execution.device.backend().flights().add(std::move(flight), execution.completion);
+}
+
+Buffers Executable::run_here(Execution& execution) const {
+  counters().executions_inline.fetch_add(1, std::memory_order_relaxed);
+  absl::Status status = perform(execution).status;
+  execution.inputs.clear();
+  if (!status.ok()) {
+    execution.completion = std::make_shared<Completion>();
+    execution.completion->finish(std::move(status));
+  }
+  return outputs_of(execution);
 }
 
 /// The host waits for those that nobody was asked for yet, the device for those in flight.
@@ -93,16 +112,20 @@ struct Executable::Addresses {
 
 absl::StatusOr<FlightPtr> Executable::execute_steps(Execution& execution) const {
   Backend& backend = execution.device.backend();
-  const absl::StatusOr<std::shared_ptr<Memory>> arena = backend.arena(program_.arena_bytes, execution.loc);
-  if (!arena.ok()) return arena.status();
-  Addresses at(*this, execution, (*arena)->data());
+  std::shared_ptr<Memory> arena;
+  if (program_.arena_bytes > 0) {
+    absl::StatusOr<std::shared_ptr<Memory>> leased = backend.arena(program_.arena_bytes, execution.loc);
+    if (!leased.ok()) return leased.status();
+    arena = *std::move(leased);
+  }
+  Addresses at(*this, execution, arena ? arena->data() : nullptr);
   absl::Status status = begin_outputs(execution);
   if (status.ok()) status = run_steps(program_.steps, at);
   if (status.ok()) status = launch_waiting(at);
   if (status.ok() && execution.spmd) status = settle_checks(at);  // here it is known which device's they are
   if (status.ok()) {
     absl::StatusOr<EventPtr> end = backend.record();
-    if (end.ok() && *end) return in_flight(at, *std::move(end), *arena);
+    if (end.ok() && *end) return in_flight(at, *std::move(end), std::move(arena));
     status = end.status();
   }
   // What this device brought to collectives that it has not waited for may lie in the arena.
@@ -141,7 +164,7 @@ FlightPtr Executable::in_flight(Addresses& at, EventPtr end, std::shared_ptr<Mem
     if (!input->is_known_ready()) load.inputs.push_back(std::move(input));  // it may have failed since it was awaited
   for (const Pin& input : execution.inputs) load.keeps.push_back(input.storage());
   for (const std::shared_ptr<Storage>& output : execution.outputs) load.keeps.push_back(output);
-  load.keeps.push_back(std::move(arena));
+  if (arena) load.keeps.push_back(std::move(arena));
   load.keeps.push_back(execution.executable);
   return std::make_shared<Flight>(std::move(load));
 }

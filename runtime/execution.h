@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "runtime/executable.h"
 
 namespace sheaf::runtime {
@@ -11,18 +12,18 @@ namespace sheaf::runtime {
 class SpmdRun;
 
 struct Executable::Execution {
-  ExecutablePtr executable;  // keeps the code and the constants alive
   Device& device;
   Loc loc;                                        // of the call
-  std::shared_ptr<Completion> completion;         // of the outputs
+  ExecutablePtr executable = nullptr;             // of one that outlives its call: keeps the code and the constants
+  std::shared_ptr<Completion> completion = nullptr;  // of the outputs; null: they are born ready, or failed
   const Constants* constants = nullptr;           // in the device's memory
-  std::vector<Pin> inputs = {};
-  std::vector<std::shared_ptr<Completion>> waits = {};  // of inputs that were not ready from birth
-  std::vector<std::shared_ptr<Storage>> outputs = {};
-  std::vector<int> copied_from = {};              // per output: the input whose bytes it begins with, or -1
-  std::vector<Storage*> taken = {};  // of `inputs`: their memory is an output's; others may still read them
-  std::shared_ptr<SpmdRun> spmd = nullptr;        // of a run on several devices, which finishes the completion
-  int position = 0;                               // of the device in the mesh
+  absl::InlinedVector<Pin, 4> inputs = {};
+  absl::InlinedVector<std::shared_ptr<Completion>, 2> waits = {};  // of inputs that were not ready from birth
+  absl::InlinedVector<std::shared_ptr<Storage>, 4> outputs = {};
+  absl::InlinedVector<int, 4> copied_from = {};   // per output: the input whose bytes it begins with, or -1
+  absl::InlinedVector<Storage*, 2> taken = {};  // of `inputs`: their memory is an output's; others may still read them
+  std::shared_ptr<SpmdRun> spmd = nullptr;  // of a run on several devices, which finishes the completion
+  int position = 0;  // of the device in the mesh
 };
 
 /// Storage claimed for outputs, given back if the dispatch fails before the donation.
@@ -41,7 +42,7 @@ class Executable::Claims {
   }
 
  private:
-  std::vector<Storage*> claimed_;
+  absl::InlinedVector<Storage*, 2> claimed_;
 };
 
 }  // namespace sheaf::runtime

@@ -172,33 +172,34 @@ std::chrono::milliseconds collective_timeout() {
   return timeout;
 }
 
-absl::StatusOr<std::vector<std::vector<BufferPtr>>> Executable::run_spmd(std::span<Device* const> devices,
-                                                                         std::span<const std::vector<BufferPtr>> inputs,
-                                                                         const RunOptions& options) const {
+absl::StatusOr<std::vector<Buffers>> Executable::run_spmd(std::span<Device* const> devices,
+                                                          std::span<const Buffers> inputs,
+                                                          const RunOptions& options) const {
   if (std::ssize(devices) != program_.num_devices || inputs.size() != devices.size())
     return absl::InvalidArgumentError(fmt::format("{} runs on {} devices; {} and inputs for {} were given",
                                                   program_.name, program_.num_devices, devices.size(), inputs.size()));
   for (std::size_t d = 0; d < devices.size(); ++d) {
     if (std::find(devices.begin(), devices.begin() + d, devices[d]) != devices.begin() + d)
       return absl::InvalidArgumentError(fmt::format("{} is given {} twice", program_.name, devices[d]->name()));
-    if (absl::Status status = check_inputs(*devices[d], inputs[d], options); !status.ok()) return status;
+    if (absl::Status status = check_inputs(*devices[d], pointers_to(inputs[d]), options); !status.ok()) return status;
   }
   const auto completion = std::make_shared<Completion>();
   const auto run = std::make_shared<SpmdRun>(program_, devices,
                                              options.collective_timeout.value_or(collective_timeout()), completion);
   std::vector<std::unique_ptr<Execution>> executions;
-  std::vector<std::vector<BufferPtr>> outputs(devices.size());
+  std::vector<Buffers> outputs;
   std::unique_lock launch(launch_mutex());
   {
     Claims claims;
     for (std::size_t d = 0; d < devices.size(); ++d) {
-      executions.push_back(std::make_unique<Execution>(shared_from_this(), *devices[d], options.loc, completion));
+      executions.push_back(std::make_unique<Execution>(*devices[d], options.loc, shared_from_this(), completion));
       executions[d]->spmd = run;
       executions[d]->position = static_cast<int>(d);
-      if (absl::Status status = prepare(*executions[d], inputs[d], options, claims, outputs[d]); !status.ok())
+      if (absl::Status status = prepare(*executions[d], pointers_to(inputs[d]), options, claims); !status.ok())
         return status;
+      outputs.push_back(outputs_of(*executions[d]));
     }
-    for (const std::vector<BufferPtr>& of_device : inputs) donate(of_device, options);
+    for (const Buffers& of_device : inputs) donate(pointers_to(of_device), options);
   }
   const bool meets = !program_.groups.empty();
   if (!meets && std::ranges::all_of(executions, [this](const auto& e) { return runs_inline(*e); })) {

@@ -69,7 +69,7 @@ double seconds_of(CollectiveKind kind, std::int64_t elements, int count, ir::Mes
       value_or_throw(runtime::Executable::load(codegen::lower(plan), {.tier = runtime::Tier::interpreted}));
   std::vector<runtime::Device*> devices = value_or_throw(runtime::devices_of("cpu"));
   devices.resize(static_cast<std::size_t>(n));
-  std::vector<std::vector<runtime::BufferPtr>> inputs;
+  std::vector<runtime::Buffers> inputs;
   const std::vector<std::byte> zeros(static_cast<std::size_t>(type.bytes()));
   for (runtime::Device* d : devices) {
     const runtime::BufferPtr x = value_or_throw(runtime::Buffer::from_host(*d, zeros, {}));

@@ -154,7 +154,7 @@ ir::Literals run_compiled(const ir::FunctionRef& f, const ir::Literals& inputs) 
     buffers.push_back(*std::move(buffer));
   }
   ir::Literals results;
-  for (const runtime::BufferPtr& r : program->run(device, buffers, {}, {})) {
+  for (const runtime::BufferPtr& r : program->run(device, runtime::pointers_to(buffers), {}, {})) {
     results.emplace_back(f->results()[results.size()].type());
     const absl::Status s = r->to_host(std::span(results.back().data(), results.back().bytes()));
     if (!s.ok()) throw RuntimeError(std::string(s.message()));

@@ -11,6 +11,7 @@
 
 #include "ir/graph.h"
 #include "runtime/buffer.h"
+#include "runtime/recycled.h"
 #include "sheaf/array.h"
 
 namespace sheaf {

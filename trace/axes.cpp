@@ -130,6 +130,10 @@ std::string surroundings_key() {
   return key;
 }
 
+bool is_surroundings_key(const std::string& key) {
+  return key.empty() ? open_axes().empty() && open_choices().empty() : surroundings_key() == key;
+}
+
 void check_all_meet(const AxesInScope& axes, std::string_view who, Loc loc) {
   for (const Choice& c : open_choices())
     for (const NamedAxis& a : axes.axes)

@@ -56,6 +56,8 @@ void check_is_no_mesh_axis(const std::string& name, std::string_view who, Loc lo
 
 /// All that a trace can find out about the axes and choices around it, as part of a key; empty where there are none.
 std::string surroundings_key();
+/// Whether it is this one.
+bool is_surroundings_key(const std::string& key);
 
 /// While the regions are traced of which each device runs its own, or as often as it likes: all they capture differs
 /// along `axes` too, and those devices cannot meet there.

@@ -37,24 +37,25 @@ class Interpreted final : public Compiled {
     outputs = plan.out_types;
   }
 
-  std::vector<runtime::BufferPtr> run(runtime::Device& device, std::span<const runtime::BufferPtr> buffers,
-                                      const std::vector<bool>&, Loc loc) const override {
+  runtime::Buffers run(runtime::Device& device, std::span<runtime::Buffer* const> buffers, const std::vector<bool>&,
+                       Loc loc) const override {
     return to_device(device, ir::eval(*f_, from_device(buffers, loc)), loc);
   }
 
-  std::vector<std::vector<runtime::BufferPtr>> run_on(std::span<runtime::Device* const> devices,
-                                                      std::span<const std::vector<runtime::BufferPtr>> buffers,
-                                                      const std::vector<bool>&, Loc loc) const override {
+  std::vector<runtime::Buffers> run_on(std::span<runtime::Device* const> devices,
+                                       std::span<const runtime::Buffers> buffers, const std::vector<bool>&,
+                                       Loc loc) const override {
     std::vector<ir::Literals> parts;
-    for (const std::vector<runtime::BufferPtr>& of_device : buffers) parts.push_back(from_device(of_device, loc));
-    std::vector<std::vector<runtime::BufferPtr>> out;
+    for (const runtime::Buffers& of_device : buffers)
+      parts.push_back(from_device(runtime::pointers_to(of_device), loc));
+    std::vector<runtime::Buffers> out;
     for (const ir::Literals& results : ir::eval_spmd(f_, parts))
       out.push_back(to_device(*devices[out.size()], results, loc));
     return out;
   }
 
  private:
-  ir::Literals from_device(std::span<const runtime::BufferPtr> buffers, Loc loc) const {
+  ir::Literals from_device(std::span<runtime::Buffer* const> buffers, Loc loc) const {
     ir::Literals literals;
     for (std::size_t i = 0; i < buffers.size(); ++i) {
       literals.emplace_back(f_->params()[i].type());
@@ -63,8 +64,8 @@ class Interpreted final : public Compiled {
     return literals;
   }
 
-  static std::vector<runtime::BufferPtr> to_device(runtime::Device& device, const ir::Literals& literals, Loc loc) {
-    std::vector<runtime::BufferPtr> out;
+  static runtime::Buffers to_device(runtime::Device& device, const ir::Literals& literals, Loc loc) {
+    runtime::Buffers out;
     for (const ir::Literal& r : literals) {
       auto buffer = runtime::Buffer::from_host(device, std::span(r.data(), r.bytes()), loc);
       check(buffer.status(), loc);
@@ -82,16 +83,16 @@ class Native final : public Compiled {
   explicit Native(runtime::ExecutablePtr e) : executable_(std::move(e)) {}
   runtime::ExecutablePtr executable() const override { return executable_; }
 
-  std::vector<runtime::BufferPtr> run(runtime::Device& device, std::span<const runtime::BufferPtr> buffers,
-                                      const std::vector<bool>& donated, Loc loc) const override {
+  runtime::Buffers run(runtime::Device& device, std::span<runtime::Buffer* const> buffers,
+                       const std::vector<bool>& donated, Loc loc) const override {
     auto out = executable_->run(device, buffers, {.donated = donated, .loc = loc});
     check(out.status(), loc);
     return *std::move(out);
   }
 
-  std::vector<std::vector<runtime::BufferPtr>> run_on(std::span<runtime::Device* const> devices,
-                                                      std::span<const std::vector<runtime::BufferPtr>> buffers,
-                                                      const std::vector<bool>& donated, Loc loc) const override {
+  std::vector<runtime::Buffers> run_on(std::span<runtime::Device* const> devices,
+                                       std::span<const runtime::Buffers> buffers, const std::vector<bool>& donated,
+                                       Loc loc) const override {
     auto out = executable_->run_spmd(devices, buffers, {.donated = donated, .loc = loc});
     check(out.status(), loc);
     return *std::move(out);

@@ -23,12 +23,12 @@ namespace sheaf {
 class Compiled {
  public:
   virtual ~Compiled() = default;
-  virtual std::vector<runtime::BufferPtr> run(runtime::Device& device, std::span<const runtime::BufferPtr> inputs,
-                                              const std::vector<bool>& donated, Loc loc) const = 0;
+  virtual runtime::Buffers run(runtime::Device& device, std::span<runtime::Buffer* const> inputs,
+                               const std::vector<bool>& donated, Loc loc) const = 0;
   /// Of a program on a mesh: with the parts of each device.
-  virtual std::vector<std::vector<runtime::BufferPtr>> run_on(std::span<runtime::Device* const> devices,
-                                                              std::span<const std::vector<runtime::BufferPtr>> inputs,
-                                                              const std::vector<bool>& donated, Loc loc) const = 0;
+  virtual std::vector<runtime::Buffers> run_on(std::span<runtime::Device* const> devices,
+                                               std::span<const runtime::Buffers> inputs,
+                                               const std::vector<bool>& donated, Loc loc) const = 0;
   /// Null where the reference interpreter runs it.
   virtual runtime::ExecutablePtr executable() const { return nullptr; }
 

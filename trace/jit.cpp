@@ -46,7 +46,7 @@ struct Entry {
 using EntryPtr = std::shared_ptr<const Entry>;
 
 Array without_value(const ArrayNode& node) {
-  auto like = std::make_shared<ArrayNode>();
+  auto like = runtime::make_recycled<ArrayNode>();
   like->kind = ArrayNode::Kind::abstract;
   like->is_weak = node.is_weak;
   like->type = node.type;
@@ -117,7 +117,7 @@ class detail::JitFunction {
   static bool matches(const Entry& e, const FlatCall& call) {
     const std::span<const Array* const> leaves = call.leaves();
     if (call.types() != e.cpp_types || leaves.size() != e.types.size() || call.statics() != e.statics ||
-        surroundings_key() != e.around)
+        !is_surroundings_key(e.around))
       return false;
     for (std::size_t i = 0; i < leaves.size(); ++i) {
       const ArrayNode* node = leaves[i]->node().get();
@@ -359,7 +359,7 @@ std::vector<Array> abstract_call(const FlatCall& call, Structure& result) {
 
 Array abstract(const Shape& shape, DType dtype, Loc loc) {
   check_shape("abstract", shape, loc);
-  auto node = std::make_shared<ArrayNode>();
+  auto node = runtime::make_recycled<ArrayNode>();
   node->kind = ArrayNode::Kind::abstract;
   node->type = ir::Type(dtype, shape);
   node->made_at = loc;

@@ -92,7 +92,7 @@ class Search final : public ir::EvalObserver {
   std::string report_;
 };
 
-ir::Literals literals_of(std::span<const runtime::BufferPtr> buffers, const std::vector<ir::Type>& types, Loc loc) {
+ir::Literals literals_of(std::span<runtime::Buffer* const> buffers, const std::vector<ir::Type>& types, Loc loc) {
   ir::Literals all;
   for (std::size_t i = 0; i < buffers.size(); ++i) {
     ir::Literal& x = all.emplace_back(ir::without_sharding(types[i]));
@@ -171,11 +171,11 @@ std::string first_bad_equation(const Source& source, std::span<const ir::Literal
   return search.report();
 }
 
-void check_results(const Source& source, std::span<const runtime::BufferPtr> inputs,
+void check_results(const Source& source, std::span<runtime::Buffer* const> inputs,
                    std::span<const runtime::BufferPtr> results, Loc loc) {
   const BadValues bad = watched_values();
   const ir::FunctionRef& f = source.function;
-  const ir::Literals values = literals_of(results, f->result_types(), loc);
+  const ir::Literals values = literals_of(runtime::pointers_to(results), f->result_types(), loc);
   ir::Values wanted;
   std::string text;
   for (std::size_t j = 0; j < values.size(); ++j) {

@@ -39,7 +39,7 @@ std::string first_bad_equation(const Source& source, std::span<const ir::Literal
 
 /// Throws RuntimeError if a result holds what is watched for, saying where it comes from. `inputs` as they were before
 /// the run.
-void check_results(const Source& source, std::span<const runtime::BufferPtr> inputs,
+void check_results(const Source& source, std::span<runtime::Buffer* const> inputs,
                    std::span<const runtime::BufferPtr> results, Loc loc);
 
 }  // namespace sheaf

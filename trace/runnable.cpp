@@ -2,6 +2,7 @@
 #include "trace/runnable.h"
 
 #include <absl/container/flat_hash_set.h>
+#include <absl/container/inlined_vector.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -158,16 +159,22 @@ void Runnable::run_single(runtime::Device* device, std::span<const Array* const>
                           detail::Leaves& out) const {
   runtime::Device& on = device ? *device : runtime::device(0);
   const Compiled& program = single(on, loc);
-  std::vector<runtime::BufferPtr> buffers;
-  buffers.reserve(inputs.size());
+  absl::InlinedVector<runtime::Buffer*, 8> buffers;
+  absl::InlinedVector<runtime::BufferPtr, 2> made;  // of those that are not an input's own
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const ir::Type type = program.inputs[i];
-    if (!device) buffers.push_back(buffer_of(*inputs[i], type, loc));
-    else buffers.push_back(moved(*inputs[i], type, placement_on({device->id()}, type.rank()), loc)[0]);
+    const ArrayNode* node = inputs[i]->node().get();
+    if (!device && node && node->buffer && node->type == type) {
+      buffers.push_back(node->buffer.get());
+      continue;
+    }
+    made.push_back(!device ? buffer_of(*inputs[i], type, loc)
+                           : moved(*inputs[i], type, placement_on({device->id()}, type.rank()), loc)[0]);
+    buffers.push_back(made.back().get());
   }
   const bool is_watched{watched_values()};
   static const std::vector<bool> nothing;  // the inputs have to outlive the run, for another one
-  std::vector<runtime::BufferPtr> results = program.run(on, buffers, is_watched ? nothing : options_.donated, loc);
+  runtime::Buffers results = program.run(on, buffers, is_watched ? nothing : options_.donated, loc);
   if (is_watched) check_results({function_, line}, buffers, results, loc);
   for (std::size_t j = 0; j < results.size(); ++j) {
     const ir::Type type = program.outputs[j];
@@ -359,7 +366,7 @@ void Runnable::run_on(const Mesh& mesh, std::span<const Array* const> inputs, Lo
                       detail::Leaves& out) const {
   const Form& form = form_for(mesh, inputs, loc);
   const std::vector<runtime::Device*>& devices = form.devices;
-  std::vector<std::vector<runtime::BufferPtr>> parts(devices.size());
+  std::vector<runtime::Buffers> parts(devices.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const ir::Type type = function_->params()[i].type();
     std::vector<runtime::BufferPtr> shards = moved(*inputs[i], type, form.in[i], loc);
@@ -367,12 +374,12 @@ void Runnable::run_on(const Mesh& mesh, std::span<const Array* const> inputs, Lo
   }
   const bool is_watched{watched_values()};
   static const std::vector<bool> nothing;
-  std::vector<std::vector<runtime::BufferPtr>> results =
+  std::vector<runtime::Buffers> results =
       form.program->run_on(devices, parts, is_watched ? nothing : options_.donated, loc);
   const std::size_t first = out.size();
   for (std::size_t j = 0; j < form.out.size(); ++j) {
     std::vector<runtime::BufferPtr> shards;
-    for (std::vector<runtime::BufferPtr>& r : results) shards.push_back(std::move(r[j]));
+    for (runtime::Buffers& r : results) shards.push_back(std::move(r[j]));
     const bool is_weak = !options_.weak.empty() && options_.weak[j];
     out.push_back(placed(form.out[j], std::move(shards), function_->results()[j].type(), is_weak, loc));
   }
@@ -381,7 +388,8 @@ void Runnable::run_on(const Mesh& mesh, std::span<const Array* const> inputs, Lo
   for (std::size_t i = 0; i < inputs.size(); ++i)
     whole_inputs.push_back(buffer_of(*inputs[i], function_->params()[i].type(), loc));
   for (const Array& x : out.span().subspan(first)) whole_results.push_back(gathered(*x.node(), loc));
-  check_results(source_on(mesh, mesh_program(mesh, form.in, loc).function, line), whole_inputs, whole_results, loc);
+  check_results(source_on(mesh, mesh_program(mesh, form.in, loc).function, line), runtime::pointers_to(whole_inputs),
+                whole_results, loc);
 }
 
 Runnable::PlannedForm Runnable::plan(std::span<const Array* const> inputs, const std::optional<codegen::Target>& target,

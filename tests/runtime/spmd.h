@@ -74,7 +74,7 @@ inline std::vector<runtime::Device*> first_devices(int count) {
   return devices;
 }
 
-using PerDevice = std::vector<std::vector<runtime::BufferPtr>>;
+using PerDevice = std::vector<runtime::Buffers>;
 
 inline PerDevice to_devices(std::span<const ir::Literals> inputs, const std::vector<runtime::Device*>& devices) {
   PerDevice buffers(inputs.size());

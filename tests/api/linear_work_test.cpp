@@ -5,11 +5,13 @@
 
 #include <map>
 
+#include "codegen/lower.h"
 #include "ir/text.h"
 #include "passes/pipeline.h"
 #include "runtime/allocator.h"
 #include "runtime/counters.h"
 #include "sheaf/sheaf.h"
+#include "tests/allocations.h"
 
 using namespace sheaf;
 
@@ -58,6 +60,40 @@ Work scanned(std::int64_t layers) {
   return work_of(jit(grad(loss)).text(abstract({layers, kWidth, kWidth}), abstract({4, kWidth})));
 }
 
+// Bytes that tracing, each pass and code generation ask of the heap: a measure of all they do, and not only of what
+// they leave behind. Nothing is rounded up but by containers that grow.
+template <class F, class... A>
+Work bytes_of(const F& f, const A&... args) {
+  Work work;
+  std::int64_t before = tests::allocations().bytes;
+  const auto lap = [&](const std::string& what) {
+    work[what] = tests::allocations().bytes - before;
+    before = tests::allocations().bytes;
+  };
+  const std::string program = jit(f).text(args...);
+  lap("trace and print");
+  const auto module = ir::parse(program);
+  REQUIRE(module.ok());
+  lap("parse");
+  const passes::Plan plan = passes::run_pipeline(
+      module->functions.back(), {.observe = [&](int, std::string_view pass, const auto&) { lap(std::string(pass)); }});
+  before = tests::allocations().bytes;
+  codegen::lower(plan);
+  lap("lower");
+  return work;
+}
+
+// Each twice as large as the one before it.
+void check_linear(const std::vector<Work>& of) {
+  for (std::size_t i = 1; i < of.size(); ++i) {
+    for (const auto& [what, bytes] : of[i]) {
+      const std::int64_t half = of[i - 1].at(what);
+      INFO(what, ": ", half, " bytes, and of twice the program ", bytes);
+      CHECK(static_cast<double>(bytes) <= 2.3 * static_cast<double>(half) + 4096);
+    }
+  }
+}
+
 // What one run in steady state does.
 struct Run {
   std::int64_t executions, bytes_allocated, fresh_bytes, kernels;
@@ -96,6 +132,51 @@ TEST_CASE("compiling the gradient of scanned layers does not depend on their num
   CHECK(three.size() > 5);
   CHECK(scanned(6) == three);
   CHECK(scanned(12) == three);
+}
+
+TEST_CASE("the memory that compiling asks for is linear in a chain of operations") {
+  std::vector<Work> of;
+  for (const int n : {250, 500, 1000})
+    of.push_back(bytes_of(
+        [n](Array x) {
+          for (int i = 0; i < n; i += 2) x = sin(x) * (1.0 + i);
+          return x;
+        },
+        abstract({64})));
+  check_linear(of);
+}
+
+TEST_CASE("it is linear in layers and their gradients") {
+  std::vector<Work> of;
+  for (const std::size_t n : {10, 20, 40}) {
+    const auto loss = [](std::vector<Array> weights, Array x) {
+      for (const Array& w : weights) x = layer(x, w);
+      return sum(x * x);
+    };
+    of.push_back(bytes_of(grad(loss), std::vector<Array>(n, abstract({kWidth, kWidth})), abstract({4, kWidth})));
+  }
+  check_linear(of);
+}
+
+TEST_CASE("it is linear in parameters that are updated side by side, and in sums of one value") {
+  std::vector<Work> updates, sums;
+  for (const int n : {50, 100, 200}) {
+    updates.push_back(bytes_of(
+        [](std::vector<Array> w, std::vector<Array> g) {
+          for (std::size_t i = 0; i < w.size(); ++i) w[i] = w[i] - g[i] * 0.1;
+          return w;
+        },
+        std::vector<Array>(n, abstract({16})), std::vector<Array>(n, abstract({16}))));
+    sums.push_back(bytes_of(
+        [n](Array x) {
+          std::vector<Array> all;
+          for (int i = 0; i < n; ++i) all.push_back(sum(x * (1.0 + i)) + max(x));
+          return all;
+        },
+        abstract({64})));
+  }
+  check_linear(updates);
+  check_linear(sums);
 }
 
 TEST_CASE("a scan of 1,000 steps allocates no more than one of 10, and calls the host no more often") {

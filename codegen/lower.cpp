@@ -356,6 +356,7 @@ class Lowering {
     buffers.insert(buffers.end(), outputs.begin(), outputs.end());
     if (!program_.target.is_gpu()) {
       SHEAF_CHECK(kernel.phases.empty(), name + ": a CPU's contraction has no epilogue");
+      kernel.contract->precision = Precision::full;  // a CPU rounds no operand, whatever it may
       if (const std::int64_t bytes = plan_contract(*kernel.contract, host_cpu_target()).shared_bytes)
         kernel.params.push_back({DType::u8, bytes, kir::Param::Access::temporary});
     }

@@ -95,7 +95,8 @@ std::optional<Product> as_product(const kir::Contract& c) {
                   .terms = k.extents[0],
                   .a = *a,
                   .b = *b,
-                  .out = *out};
+                  .out = *out,
+                  .precision = c.precision};
   if (out->is_transposed) {
     std::swap(product.a, product.b);
     std::swap(product.rows, product.columns);

@@ -128,6 +128,7 @@ struct Product {
   std::int64_t batch = 1, rows = 0, columns = 0, terms = 0;
   Matrix a, b, out;
   bool is_exchanged = false;  // a is the second operand
+  Precision precision = Precision::full;
   auto operator<=>(const Product&) const = default;
 };
 

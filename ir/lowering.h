@@ -8,6 +8,7 @@
 
 #include "ir/attrs.h"
 #include "ir/scalar.h"
+#include "sheaf/precision.h"
 
 namespace sheaf::ir::lowering {
 
@@ -97,10 +98,11 @@ struct Recurrence {
   DType accumulate = DType::f32;
 };
 
-/// dot_general: result dims = batch, lhs free, rhs free. Accumulates in `accumulate`.
+/// dot_general: result dims = batch, lhs free, rhs free. Accumulates in `accumulate`; `precision`: of products of f32.
 struct Contract {
   std::vector<std::int64_t> lhs_batch, rhs_batch, lhs_contract, rhs_contract;
   DType accumulate = DType::f32;
+  Precision precision = Precision::full;
 };
 
 /// Attention or a derivative of it in one kernel, which never holds all scores at once (OpDef::has_kernel). Operands,

@@ -104,8 +104,10 @@ bool takes_epilogue(const Eqn& e, const Target& target) {
   double terms = 1;
   for (std::int64_t d : contract.lhs_contract) terms *= static_cast<double>(lhs.dim(static_cast<int>(d)));
   if (results * terms < kSmallWork) return true;
-  const bool are_halves = (lhs.dtype() == DType::bf16 || lhs.dtype() == DType::f16) && rhs.dtype() == lhs.dtype();
-  return target.compute_capability() >= 80 && are_halves && terms <= kFewTerms;
+  const DType t = lhs.dtype();
+  const bool is_on_tensor_cores =
+      t == DType::bf16 || t == DType::f16 || (t == DType::f32 && contract.precision == Precision::tf32);
+  return target.compute_capability() >= 80 && is_on_tensor_cores && rhs.dtype() == t && terms <= kFewTerms;
 }
 
 class Grouper {

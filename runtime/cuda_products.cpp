@@ -76,10 +76,12 @@ bool CudaProducts::start() {
 
 absl::Status CudaProducts::describe(const Product& product, Prepared& to) const {
   const bool is_double = product.a.dtype == DType::f64;
-  absl::Status status = library_status(
-      library_->cublasLtMatmulDescCreate(&to.product, is_double ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
-                                         is_double ? CUDA_R_64F : CUDA_R_32F),
-      "cublasLtMatmulDescCreate");
+  const cublasComputeType_t computed = is_double                              ? CUBLAS_COMPUTE_64F
+                                       : product.precision == Precision::tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                                                              : CUBLAS_COMPUTE_32F;
+  absl::Status status =
+      library_status(library_->cublasLtMatmulDescCreate(&to.product, computed, is_double ? CUDA_R_64F : CUDA_R_32F),
+                     "cublasLtMatmulDescCreate");
   const auto transpose = [&](cublasLtMatmulDescAttributes_t attribute, const Product::Matrix& matrix) {
     const cublasOperation_t operation = matrix.is_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
     if (status.ok())

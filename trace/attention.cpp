@@ -8,6 +8,7 @@
 #include "sheaf/nn.h"
 #include "trace/apply.h"
 #include "trace/messages.h"
+#include "trace/precision.h"
 #include "trace/promotion.h"
 #include "trace/recorder.h"
 
@@ -41,7 +42,8 @@ Array dot_product_attention(Operand query, Operand key, Operand value, const Att
   const Loc loc = UserLine::or_own(query.loc());
   const Operand three[] = {query, key, value};
   const DType dtype = floating(promote(three).dtype);
-  const ir::ops::Attention a = attributes(query, o);
+  ir::ops::Attention a = attributes(query, o);
+  a.precision = precision_of(o.precision, dtype);
   std::vector<Named> named{{"query", query.array()}, {"key", key.array()}, {"value", value.array()}};
   std::vector<Input> inputs{Input(query, dtype), Input(key, dtype), Input(value, dtype)};
   ir::Type extra[2];
@@ -64,6 +66,7 @@ Array dot_product_attention(Operand query, Operand key, Operand value, const Att
     throw ShapeError(loc, text(std::string(s.message())));
   RuleKey rule;
   rule.add(a.scale).add(a.before).add(a.after).add(std::int64_t{a.bias}).add(std::int64_t{a.mask});
+  rule.add(static_cast<std::int64_t>(a.precision));
   return apply(kName, std::move(rule), inputs, loc, [&](ir::Builder& b, const ir::Values& in) {
     ir::Values operands = in;
     for (std::size_t k = 3; k < operands.size(); ++k)

@@ -12,6 +12,7 @@
 #include "sheaf/ops.h"
 #include "trace/apply.h"
 #include "trace/messages.h"
+#include "trace/precision.h"
 #include "trace/promotion.h"
 #include "trace/recorder.h"
 
@@ -190,8 +191,8 @@ Term summed(Term t, IsWanted is_wanted) {
   return {sum_over(t.x, axes), left};
 }
 
-Term multiplied(const Term& a, const Term& b, const Labels& wanted) {
-  DotDims d;
+Term multiplied(const Term& a, const Term& b, const Labels& wanted, const ProductOptions& options) {
+  DotDims d{.precision = options.precision};
   Labels batch, free_a, free_b;
   for (std::size_t i = 0; i < a.labels.size(); ++i) {
     const int label = a.labels[i];
@@ -239,7 +240,7 @@ double growth(const Term& a, const Term& b, const Labels& wanted) {
 }
 
 /// Replaces the two terms whose product is smallest by it, until one is left (greedy, as opt_einsum's).
-Term contracted(std::vector<Term> terms, const Labels& output) {
+Term contracted(std::vector<Term> terms, const Labels& output, const ProductOptions& options) {
   while (terms.size() > 1) {
     std::size_t first = 0, second = 1;
     double least = std::numeric_limits<double>::infinity();
@@ -250,7 +251,7 @@ Term contracted(std::vector<Term> terms, const Labels& output) {
       }
     }
     const Labels wanted = wanted_beside(terms, first, second, output);
-    Term product = multiplied(terms[first], terms[second], wanted);
+    Term product = multiplied(terms[first], terms[second], wanted, options);
     terms.erase(terms.begin() + static_cast<std::ptrdiff_t>(second));
     terms[first] = std::move(product);
   }
@@ -269,36 +270,36 @@ Array arranged(const Term& t, const Labels& output) {
   return reshape(transpose(t.x, perm), shape);
 }
 
-Array evaluate(const Spec& spec, std::span<const Array> in) {
+Array evaluate(const Spec& spec, std::span<const Array> in, const ProductOptions& options) {
   std::vector<Term> terms;
   for (std::size_t k = 0; k < in.size(); ++k) terms.push_back(distinct(in[k], spec.inputs[k]));
   for (std::size_t k = 0; k < terms.size(); ++k) {
     const Labels wanted = wanted_beside(terms, k, k, spec.output);
     terms[k] = summed(terms[k], [&](int label) { return has(wanted, label); });
   }
-  return arranged(contracted(std::move(terms), spec.output), spec.output);
+  return arranged(contracted(std::move(terms), spec.output, options), spec.output);
 }
 
-Array einsum_of(const std::string& text, std::span<const Operand> operands, Loc loc) {
+Array einsum_of(const std::string& text, std::span<const Operand> operands, const ProductOptions& options, Loc loc) {
   const Spec spec = SpecReader(text, operands, loc).read();
-  return compose("einsum", RuleKey().add(text), operands, loc,
-                 [&](std::span<const Array> in) { return std::vector{evaluate(spec, in)}; })[0];
+  return compose("einsum", std::move(key_of(options).add(text)), operands, loc,
+                 [&](std::span<const Array> in) { return std::vector{evaluate(spec, in, options)}; })[0];
 }
 
 }  // namespace
 
-Array einsum(const std::string& spec, Operand x) { return einsum_of(spec, std::span(&x, 1), x.loc()); }
+Array einsum(const std::string& spec, Operand x) { return einsum_of(spec, std::span(&x, 1), {}, x.loc()); }
 
-Array einsum(const std::string& spec, Operand x, Operand y) {
+Array einsum(const std::string& spec, Operand x, Operand y, const ProductOptions& options) {
   const Operand operands[] = {x, y};
-  return einsum_of(spec, operands, x.loc());
+  return einsum_of(spec, operands, options, x.loc());
 }
 
-Array einsum(const std::string& spec, const std::vector<Array>& operands, Loc loc) {
+Array einsum(const std::string& spec, const std::vector<Array>& operands, const ProductOptions& options, Loc loc) {
   if (operands.empty()) throw ShapeError(UserLine::or_own(loc), fmt::format("einsum: no operands for \"{}\"", spec));
   std::vector<Operand> all;
   for (const Array& x : operands) all.emplace_back(x, loc);
-  return einsum_of(spec, all, loc);
+  return einsum_of(spec, all, options, loc);
 }
 
 }  // namespace sheaf

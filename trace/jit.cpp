@@ -20,6 +20,7 @@
 #include "trace/axes.h"
 #include "trace/mesh.h"
 #include "trace/messages.h"
+#include "trace/precision.h"
 #include "trace/recompile.h"
 #include "trace/recorder.h"
 #include "trace/runnable.h"
@@ -36,6 +37,7 @@ struct Entry {
   std::vector<LeafType> types;
   std::string statics, around;  // around: surroundings_key()
   const void* cpp_types = nullptr;
+  Precision precision = Precision::full;  // of products that do not say theirs
   Traced traced;
   std::vector<bool> donated;  // per parameter
   std::vector<bool> result_weak;
@@ -117,7 +119,7 @@ class detail::JitFunction {
   static bool matches(const Entry& e, const FlatCall& call) {
     const std::span<const Array* const> leaves = call.leaves();
     if (call.types() != e.cpp_types || leaves.size() != e.types.size() || call.statics() != e.statics ||
-        !is_surroundings_key(e.around))
+        !is_surroundings_key(e.around) || default_precision() != e.precision)
       return false;
     for (std::size_t i = 0; i < leaves.size(); ++i) {
       const ArrayNode* node = leaves[i]->node().get();
@@ -130,6 +132,7 @@ class detail::JitFunction {
     const std::vector<LeafType> types = leaf_types(call);
     std::string key = call.statics();
     key += surroundings_key();
+    key += static_cast<char>(default_precision());
     const auto add = [&](const void* p) { key.append(reinterpret_cast<const char*>(&p), sizeof p); };
     add(call.types());
     for (const LeafType& t : types) {
@@ -160,6 +163,7 @@ class detail::JitFunction {
     e->statics = call.statics();
     e->around = surroundings_key();
     e->cpp_types = call.types();
+    e->precision = default_precision();
     e->donated = donated_leaves(call);
     e->traced = trace_call(call, how, types);
     ++traces_;
@@ -235,7 +239,8 @@ class detail::JitFunction {
 
   // Which part of the key is new, for SHEAF_LOG=cache and why_recompiled.
   std::vector<KeyChange> note_why(const FlatCall& call, const std::vector<LeafType>& types) const {
-    const Signature signature{types, call.statics(), surroundings_key(), call.types(), call.arguments()};
+    const Signature signature{types,        call.statics(),      surroundings_key(),
+                              call.types(), default_precision(), call.arguments()};
     std::vector<KeyChange> changes = note_trace(what_, site_, number_, texts_, signature);
     ir::log(ir::LogTopic::cache, "{} at {} is traced: {}", what_, to_string(loc_),
             changes.empty() ? "first call" : to_string(changes));

@@ -246,12 +246,15 @@ Slogdet slogdet(Operand x) {
 
 namespace {
 
+/// Full, whatever a PrecisionScope permits to the products that users write.
+Array product(const Array& a, const Array& b) { return matmul(a, b, {.precision = Precision::full}); }
+
 Array pinv_by_svd(const Array& a, double cutoff) {
   const Svd f = svd(a);
   if (f.s.size() == 0) return swap_last(a);
   const Array is_kept = f.s > cutoff * max(f.s, {.axes = {-1}, .keepdims = true});
   const Array inverse = where(is_kept, reciprocal(where(is_kept, f.s, ones_like(f.s))), zeros_like(f.s));
-  return matmul(swap_last(f.vt) * expand_dims(inverse, {-2}), swap_last(f.u));
+  return product(swap_last(f.vt) * expand_dims(inverse, {-2}), swap_last(f.u));
 }
 
 /// With P the pseudoinverse: dP = -P dA P + P P^T dA^T (I - A P) + (I - P A) dA^T P^T P (Golub and Pereyra, 1973),
@@ -261,9 +264,9 @@ Array pinv_of(const Array& a, double cutoff, int exact) {
   const auto value = [=](Array x) { return pinv_by_svd(x, cutoff); };
   const auto rule = [=](Array x, Array dx) {
     const Array p = pinv_of(x, cutoff, exact - 1), pt = swap_last(p), dxt = swap_last(dx);
-    const Array left = matmul(matmul(p, pt), dxt), right = matmul(dxt, matmul(pt, p));
+    const Array left = product(product(p, pt), dxt), right = product(dxt, product(pt, p));
     return std::pair{
-        p, left - matmul(matmul(left, x), p) + right - matmul(p, matmul(x, right)) - matmul(matmul(p, dx), p)};
+        p, left - product(product(left, x), p) + right - product(p, product(x, right)) - product(product(p, dx), p)};
   };
   return custom_jvp(value, rule)(a);
 }
@@ -288,7 +291,7 @@ Array lstsq(Operand a, Operand b, std::optional<double> cutoff) {
   const std::int64_t have = b.rank() == 1 ? b.shape()[0] : b.shape()[b.rank() - 2];
   if (have != rows)
     throw_pair("lstsq", fmt::format("a matrix of {} rows and a right-hand side of {}", rows, have), a, b);
-  return matmul(pinv(a, cutoff), b);
+  return matmul(pinv(a, cutoff), b, {.precision = Precision::full});
 }
 
 Array matrix_power(Operand x, int exponent) {
@@ -299,8 +302,8 @@ Array matrix_power(Operand x, int exponent) {
     Array power = broadcast_to(eye(square.shape().back(), dtype), square.shape());
     bool is_one = true;
     for (std::int64_t left = std::abs(std::int64_t{exponent}); left > 0; left /= 2) {
-      if (left % 2 != 0) power = std::exchange(is_one, false) ? square : matmul(power, square);
-      if (left > 1) square = matmul(square, square);
+      if (left % 2 != 0) power = std::exchange(is_one, false) ? square : product(power, square);
+      if (left > 1) square = product(square, square);
     }
     return power;
   });

@@ -7,6 +7,7 @@
 #include "sheaf/ops.h"
 #include "trace/apply.h"
 #include "trace/messages.h"
+#include "trace/precision.h"
 #include "trace/promotion.h"
 #include "trace/recorder.h"
 
@@ -19,13 +20,15 @@ Array contract(std::string_view name, Operand x, Operand y, const DotDims& d, co
   const Operand both[] = {x, y};
   const DType dtype = promote(both).dtype;
   const DType computed = is_bool(dtype) ? i32 : dtype;
+  const Precision precision = precision_of(d.precision, computed);
   RuleKey key;
   key.add(d.lhs)
       .add(d.rhs)
       .add(d.lhs_batch)
       .add(d.rhs_batch)
       .add(perm)
-      .add(static_cast<std::int64_t>(d.dtype.value_or(DType::token)));
+      .add(static_cast<std::int64_t>(d.dtype.value_or(DType::token)))
+      .add(static_cast<std::int64_t>(precision));
   return apply1(name, std::move(key), {Input(x, computed), Input(y, computed)}, x.loc(),
                 [&](ir::Builder& b, const ir::Values& in) {
                   ir::ops::Dot attrs;
@@ -34,6 +37,7 @@ Array contract(std::string_view name, Operand x, Operand y, const DotDims& d, co
                   attrs.lhs_batch.assign(d.lhs_batch.begin(), d.lhs_batch.end());
                   attrs.rhs_batch.assign(d.rhs_batch.begin(), d.rhs_batch.end());
                   if (d.dtype && *d.dtype != computed) attrs.dtype = *d.dtype;
+                  attrs.precision = precision;
                   const ir::Value v = emit1(b, ir::ops::dot, in, std::move(attrs));
                   return ir::Values{perm.empty() ? v : ir::ops::permute(v, perm)};
                 });
@@ -55,18 +59,16 @@ Array dot_general(Operand x, Operand y, const DotDims& dims) {
   return contract("dot_general", x, y, d);
 }
 
-Array dot(Operand x, Operand y) {
+Array dot(Operand x, Operand y, const ProductOptions& options) {
   if (x.rank() == 0 || y.rank() == 0) return elementwise("dot", ir::ops::mul, {x, y});
   const std::int64_t last = x.rank() - 1, over = y.rank() == 1 ? 0 : y.rank() - 2;
-  return contract("dot", x, y, {.lhs = {last}, .rhs = {over}});
+  return contract("dot", x, y, {.lhs = {last}, .rhs = {over}, .precision = options.precision});
 }
 
-Array matmul(Operand x, Operand y) {
+Array matmul(Operand x, Operand y, const ProductOptions& options) {
   const int m = x.rank(), n = y.rank();
   if (m == 0 || n == 0) throw_shapes("matmul", "a scalar is no matrix: use *", x, y);
-  if (m <= 2 && n <= 2) return contract("matmul", x, y, {.lhs = {m - 1}, .rhs = {n == 1 ? 0 : n - 2}});
-  if (n == 1) return contract("matmul", x, y, {.lhs = {m - 1}, .rhs = {0}});
-  if (n == 2) return contract("matmul", x, y, {.lhs = {m - 1}, .rhs = {0}});
+  if (n <= 2) return contract("matmul", x, y, {.lhs = {m - 1}, .rhs = {0}, .precision = options.precision});
   // Leading dims are a batch, broadcast where they differ.
   const Shape xs = x.shape(), ys = y.shape();
   const Shape x_lead(xs.begin(), xs.end() - std::min(m, 2)), y_lead(ys.begin(), ys.end() - 2);
@@ -81,7 +83,7 @@ Array matmul(Operand x, Operand y) {
           y);
     lead[lead.size() - i] = a == 1 ? b : a;
   }
-  return compose1("matmul", RuleKey(), {x, y}, x.loc(), [&](std::span<const Array> in) {
+  return compose1("matmul", key_of(options), {x, y}, x.loc(), [&](std::span<const Array> in) {
     const auto with_lead = [&](const Array& a, int keep) {
       Shape shape = lead;
       shape.insert(shape.end(), a.shape().end() - keep, a.shape().end());
@@ -91,7 +93,11 @@ Array matmul(Operand x, Operand y) {
     const Dims batch = ir::ops::dim_range(0, static_cast<int>(k));
     const bool is_vector = m == 1;
     return contract("matmul", with_lead(in[0], is_vector ? 1 : 2), with_lead(in[1], 2),
-                    {.lhs = {is_vector ? k : k + 1}, .rhs = {k}, .lhs_batch = batch, .rhs_batch = batch});
+                    {.lhs = {is_vector ? k : k + 1},
+                     .rhs = {k},
+                     .lhs_batch = batch,
+                     .rhs_batch = batch,
+                     .precision = options.precision});
   });
 }
 

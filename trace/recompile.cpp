@@ -14,6 +14,7 @@
 #include <tuple>
 
 #include "ir/log.h"
+#include "ir/ops/attrs.h"
 #include "ir/words.h"
 
 namespace sheaf {
@@ -169,6 +170,9 @@ std::vector<KeyChange> changes(const Signature& was, const Signature& is) {
   }
   if (was.around != is.around)
     out.push_back({"the named axes around the call", around_text(was.around), around_text(is.around)});
+  if (was.precision != is.precision)
+    out.push_back({"the PrecisionScope around the call", std::string(ir::enum_words<Precision>[int(was.precision)]),
+                   std::string(ir::enum_words<Precision>[int(is.precision)])});
   if (out.empty() && was.statics != is.statics)
     out.push_back({"the bytes of static arguments", hex_from_difference(was.statics, is.statics),
                    hex_from_difference(is.statics, was.statics)});

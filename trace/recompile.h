@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "sheaf/precision.h"
 #include "sheaf/warm.h"
 #include "trace/trace_call.h"
 
@@ -19,6 +20,7 @@ struct Signature {
   std::string statics;
   std::string around;  // surroundings_key()
   const void* cpp_types = nullptr;
+  Precision precision = Precision::full;  // of products that do not say theirs
   std::vector<detail::Argument> arguments;
 };
 /// Functions that count as one: lambdas of one type that one line made.

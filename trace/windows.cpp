@@ -8,6 +8,7 @@
 #include "sheaf/ops.h"
 #include "trace/apply.h"
 #include "trace/messages.h"
+#include "trace/precision.h"
 #include "trace/promotion.h"
 #include "trace/recorder.h"
 
@@ -223,6 +224,7 @@ Array conv(Operand x, Operand kernel, const Conv& o) {
   const Operand both[] = {x, kernel};
   const DType dtype = promote(both).dtype, computed = is_bool(dtype) ? i32 : dtype;
   if (o.dtype && *o.dtype != computed) attrs.dtype = *o.dtype;
+  attrs.precision = precision_of(o.precision, computed);
   RuleKey key;
   for (const List* list : std::initializer_list<const List*>{
            &attrs.lhs_batch, &attrs.lhs_feature, &attrs.lhs_spatial, &attrs.rhs_feature, &attrs.rhs_spatial,
@@ -230,6 +232,7 @@ Array conv(Operand x, Operand kernel, const Conv& o) {
            &attrs.high, &attrs.lhs_dilation, &attrs.rhs_dilation})
     key.add(*list);
   key.add(o.groups).add(o.batch_groups).add(static_cast<std::int64_t>(attrs.dtype));
+  key.add(static_cast<std::int64_t>(attrs.precision));
   return apply1("conv", std::move(key), {Input(x, computed), Input(kernel, computed)}, x.loc(),
                 [&](ir::Builder& b, const ir::Values& in) { return ir::Values{emit1(b, ir::ops::conv, in, attrs)}; });
 }

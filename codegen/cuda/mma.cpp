@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <limits>
 #include <optional>
@@ -48,6 +49,15 @@ constexpr MmaTile kTiles[] = {
     {.rows = 16, .columns = 128, .terms = 64, .warp_rows = 16, .warp_columns = 32, .stages = 3, .speed = 0.3},
 };
 
+// The same bytes of f32. wgmma cannot read those along rows or columns.
+constexpr auto kWideTiles = [] {
+  std::array<MmaTile, std::count_if(std::begin(kTiles), std::end(kTiles), [](const MmaTile& t) { return !t.is_wgmma; })>
+      tiles;
+  std::copy_if(std::begin(kTiles), std::end(kTiles), tiles.begin(), [](const MmaTile& t) { return !t.is_wgmma; });
+  for (MmaTile& t : tiles) t.terms /= 2, t.halves = 2;
+  return tiles;
+}();
+
 constexpr std::int64_t kMostPositions = 1 << 30;  // rows, columns or terms: they are counted in 32 bits
 constexpr std::int64_t kFewestSplitTerms = 256;
 constexpr int kMostSplits = 32;
@@ -58,12 +68,12 @@ constexpr int kGroupedRows = 8;  // tiles of rows that neighbouring blocks share
 constexpr std::int64_t kFewRows =
     16;  // such a product takes as long as reading its right operand: as much at a time as can be
 
-MmaTile choose_tile(std::int64_t rows, std::int64_t columns, std::int64_t batches, const Target& target) {
+MmaTile choose_tile(std::int64_t rows, std::int64_t columns, std::int64_t batches, DType dtype, const Target& target) {
   const int processors = cuda_multiprocessors(target);
-  if (rows <= kFewRows) return std::end(kTiles)[-1];
+  if (rows <= kFewRows) return mma_tiles(dtype).back();
   const MmaTile* best = nullptr;
   double best_cost = std::numeric_limits<double>::infinity();
-  for (const MmaTile& t : kTiles) {
+  for (const MmaTile& t : mma_tiles(dtype)) {
     if (t.is_wgmma && target.gpu != "sm_90a") continue;
     const std::int64_t blocks = ceil_div(rows, t.rows) * ceil_div(columns, t.columns) * batches;
     const double cost = static_cast<double>(ceil_div(blocks, processors) * t.rows * t.columns) / t.speed;
@@ -85,7 +95,7 @@ class Printer {
             .blocks = tiles() * p_.splits * batches_,
             .threads = t_.threads(),
             .shared_bytes = 0,
-            .dynamic_shared_bytes = std::int64_t{2} * t_.stages * t_.stage_elements()};
+            .dynamic_shared_bytes = std::int64_t{2} * t_.stages * t_.stage_halves()};
   }
 
   std::string print(const std::string& entry) const {
@@ -158,7 +168,7 @@ class Printer {
     return fmt::format(
         "  const auto load = [&](int stage, sf_i32 k0) {{\n"
         "    sf_u16* const lhs = memory + stage * {};\n    sf_u16* const rhs = lhs + {};\n{}{}  }};\n",
-        t_.stage_elements(), t_.rows * t_.terms, load(lhs_, "lhs", "row0", t_.rows, rows_),
+        t_.stage_halves(), t_.lhs_halves(), load(lhs_, "lhs", "row0", t_.rows, rows_),
         load(rhs_, "rhs", "column0", t_.columns, columns_));
   }
 
@@ -171,12 +181,15 @@ class Printer {
     if (terms_ % t_.terms != 0) there += there.empty() ? "k < k_end" : " && k < k_end";
     const std::string address = o.address("b", "at", "k");
     // A warpgroup reads along rows or columns in tiles of 64 of them.
-    const std::string at = t_.is_wgmma && !o.has_k_rows()
-                               ? fmt::format("{} + q / 64 * {} + sf_tile_at<64>(r, q % 64)", tile, 64 * t_.terms)
-                               : fmt::format("{} + sf_tile_at<{}>(r, q)", tile, columns);
-    const std::string copy = width == 1 ? fmt::format("*({}) = is_there ? {}[{}] : (sf_u16)0", at, o.pointer(), address)
-                                        : fmt::format("sf_cp_async<{}>({}, {} + (is_there ? {} : 0), is_there)",
-                                                      2 * width, at, o.pointer(), address);
+    std::string at = fmt::format("{} + sf_tile_at<{}>(r, q)", tile, columns);
+    if (t_.is_wgmma && !o.has_k_rows())
+      at = fmt::format("{} + q / 64 * {} + sf_tile_at<64>(r, q % 64)", tile, 64 * t_.terms);
+    else if (t_.halves == 2 && o.has_k_rows()) at = fmt::format("{} + sf_tile_at<{}>(r, 2 * q)", tile, 2 * columns);
+    else if (t_.halves == 2) at = fmt::format("{} + 2 * sf_wide_tile_at<{}>(r, q)", tile, columns);
+    const int bytes = width * size_bytes(o.dtype);
+    const std::string copy = bytes == 2 ? fmt::format("*({}) = is_there ? {}[{}] : (sf_u16)0", at, o.pointer(), address)
+                                        : fmt::format("sf_cp_async<{}>({}, {} + (is_there ? {} : 0), is_there)", bytes,
+                                                      at, o.pointer(), address);
     return fmt::format(
         "{unroll}    for (int i = 0; i < {copies}; ++i) {{\n"
         "      const int c = threadIdx.x + {threads} * i, r = c / {per_row}, q = c % {per_row} * {width};\n"
@@ -216,7 +229,7 @@ class Printer {
                "    const sf_u16* const lhs = memory + stage * {stage};\n"
                "    const sf_u16* const rhs = lhs + {lhs_elements};\n"
                "#pragma unroll\n"
-               "    for (int k = 0; k < {terms}; k += 16) {{\n"
+               "    for (int k = 0; k < {terms}; k += {step}) {{\n"
                "      sf_u32 left[{m}][4], right[{pairs}][4];\n"
                "#pragma unroll\n"
                "      for (int i = 0; i < {m}; ++i) {left}(left[i], lhs, warp_row + 16 * i, k);\n"
@@ -230,14 +243,19 @@ class Printer {
                "    stage = stage == {ahead} ? 0 : stage + 1;\n"
                "  }}\n",
                fmt::arg("ahead", t_.stages - 1), fmt::arg("terms", t_.terms),
-               fmt::arg("reach", t_.terms * (t_.stages - 1)), fmt::arg("stage", t_.stage_elements()),
-               fmt::arg("lhs_elements", t_.rows * t_.terms), fmt::arg("m", t_.warp_rows / 16),
+               fmt::arg("reach", t_.terms * (t_.stages - 1)), fmt::arg("stage", t_.stage_halves()),
+               fmt::arg("lhs_elements", t_.lhs_halves()), fmt::arg("m", t_.warp_rows / 16),
                fmt::arg("n", t_.warp_columns / 8), fmt::arg("pairs", t_.warp_columns / 16),
-               fmt::arg("left", lhs_.has_k_rows() ? fmt::format("sf_lhs_fragment<{}>", t_.terms)
-                                                  : fmt::format("sf_lhs_fragment_trans<{}>", t_.rows)),
-               fmt::arg("right", rhs_.has_k_rows() ? fmt::format("sf_rhs_fragments<{}>", t_.terms)
-                                                   : fmt::format("sf_rhs_fragments_trans<{}>", t_.columns)),
-               fmt::arg("mma", c_.lhs == DType::bf16 ? "sf_mma_bf16" : "sf_mma_f16"));
+               fmt::arg("left", fragments("sf_lhs_fragment", lhs_, t_.rows)),
+               fmt::arg("right", fragments("sf_rhs_fragments", rhs_, t_.columns)), fmt::arg("step", 16 / t_.halves),
+               fmt::arg("mma", c_.lhs == DType::bf16  ? "sf_mma_bf16"
+                               : c_.lhs == DType::f16 ? "sf_mma_f16"
+                                                      : "sf_mma_tf32"));
+  }
+
+  std::string fragments(std::string_view what, const ContractOperand& o, int extent) const {
+    return fmt::format("{}{}{}<{}>", what, t_.halves == 2 ? "_tf32" : "", o.has_k_rows() ? "" : "_trans",
+                       o.has_k_rows() ? t_.terms : extent);
   }
 
   /// Of one stage, by the four warps that `warp` belongs to.
@@ -254,8 +272,8 @@ class Printer {
         "    for (int k = 0; k < {terms}; k += 16) sf_wgmma_{type}<{n}, {lhs_trans}, {rhs_trans}>(&sums[0][0][0], {left}, "
         "{right});\n"
         "    sf_wgmma_commit();\n",
-        fmt::arg("terms", t_.terms), fmt::arg("stage", t_.stage_elements()), fmt::arg("group", 64 * t_.terms),
-        fmt::arg("lhs_elements", t_.rows * t_.terms), fmt::arg("type", c_.lhs == DType::bf16 ? "bf16" : "f16"),
+        fmt::arg("terms", t_.terms), fmt::arg("stage", t_.stage_halves()), fmt::arg("group", 64 * t_.terms),
+        fmt::arg("lhs_elements", t_.lhs_halves()), fmt::arg("type", c_.lhs == DType::bf16 ? "bf16" : "f16"),
         fmt::arg("n", t_.warp_columns), fmt::arg("lhs_trans", lhs_.has_k_rows() ? 0 : 1),
         fmt::arg("rhs_trans", rhs_.has_k_rows() ? 0 : 1), fmt::arg("left", descriptor(lhs_, "lhs")),
         fmt::arg("right", descriptor(rhs_, "rhs")));
@@ -283,10 +301,10 @@ class Printer {
   // ---- tensor copies: four warps more, of which one thread copies, and blocks that go from tile to tile ----
 
   /// Bytes of the stages, of the slabs that results leave through, and of two mbarriers for each stage.
-  std::int64_t stages_bytes() const { return std::int64_t{2} * t_.stage_elements() * pipeline_stages(); }
+  std::int64_t stages_bytes() const { return std::int64_t{2} * t_.stage_halves() * pipeline_stages(); }
   std::int64_t slabs_bytes() const { return std::int64_t{4} * kSlabElements * t_.threads() / 32; }
   int pipeline_stages() const {
-    return static_cast<int>((kSharedBytes - slabs_bytes()) / (2 * t_.stage_elements() + 16));
+    return static_cast<int>((kSharedBytes - slabs_bytes()) / (2 * t_.stage_halves() + 16));
   }
 
   CudaLaunch pipeline_launch(const std::string& entry) const {
@@ -326,7 +344,7 @@ class Printer {
   std::string tensor_copies(const ContractOperand& o, std::string_view name, std::string_view first, int extent,
                             int begin) const {
     std::string out;
-    const std::string to = fmt::format("memory + stage * {} + {}", t_.stage_elements(), begin);
+    const std::string to = fmt::format("memory + stage * {} + {}", t_.stage_halves(), begin);
     if (o.has_k_rows())
       return fmt::format("        sf_tma_load_2d({}, &{}, full + stage, k0, {} + b * {});\n", to, name, first,
                          batch_rows(o));
@@ -365,7 +383,7 @@ class Printer {
         "        if (++stage == {stages}) stage = 0, parity ^= 1;\n"
         "    }}\n  }}\n",
         fmt::arg("tiles", tiles_of_block), fmt::arg("place", place("block")), fmt::arg("terms", t_.terms),
-        fmt::arg("bytes", 2 * t_.stage_elements()), fmt::arg("lhs", tensor_copies(lhs_, "lhs_map", "row0", t_.rows, 0)),
+        fmt::arg("bytes", 2 * t_.stage_halves()), fmt::arg("lhs", tensor_copies(lhs_, "lhs_map", "row0", t_.rows, 0)),
         fmt::arg("rhs", tensor_copies(rhs_, "rhs_map", "column0", t_.columns, t_.rows * t_.terms)),
         fmt::arg("stages", pipeline_stages()));
   }
@@ -439,7 +457,10 @@ class Printer {
 
 }  // namespace
 
-std::span<const MmaTile> mma_tiles() { return kTiles; }
+std::span<const MmaTile> mma_tiles(DType dtype) {
+  if (dtype == DType::f32) return kWideTiles;
+  return kTiles;
+}
 
 void MmaPlan::split(int into) {
   const std::int64_t pieces = ceil_div(size_of(contract.k), tile.terms);
@@ -448,8 +469,9 @@ void MmaPlan::split(int into) {
 }
 
 bool has_mma(const kir::Contract& c, const Target& target) {
-  const bool are_halves = (c.lhs == DType::bf16 || c.lhs == DType::f16) && c.rhs == c.lhs;
-  if (target.compute_capability() < 80 || !are_halves || c.accumulate != DType::f32) return false;
+  const bool is_rounded_enough = c.lhs == DType::bf16 || c.lhs == DType::f16 || c.precision == Precision::tf32;
+  if (target.compute_capability() < 80 || !is_rounded_enough || c.rhs != c.lhs || c.accumulate != DType::f32)
+    return false;
   const std::int64_t rows = size_of(c.m), columns = size_of(c.n), terms = size_of(c.k), batches = size_of(c.batch);
   const auto is_counted = [](std::int64_t n) { return 0 < n && n <= kMostPositions; };
   return is_counted(rows) && is_counted(columns) && is_counted(terms) && is_counted(batches) &&
@@ -468,7 +490,7 @@ MmaPlan plan_mma(const kir::Contract& contract, const Target& target) {
   }
   const std::int64_t rows = size_of(c.m), columns = size_of(c.n), terms = size_of(c.k), batches = size_of(c.batch);
   const int processors = cuda_multiprocessors(target);
-  p.tile = choose_tile(rows, columns, batches, target);
+  p.tile = choose_tile(rows, columns, batches, c.lhs, target);
   const std::int64_t blocks = ceil_div(rows, p.tile.rows) * ceil_div(columns, p.tile.columns) * batches;
   const std::int64_t wanted = blocks < processors / 2 ? processors / blocks : 1;
   p.split(static_cast<int>(

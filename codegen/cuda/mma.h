@@ -1,7 +1,7 @@
-// Contractions of halves on tensor cores, by mma.sync (sm_80 and later) or wgmma (sm_90a): a block computes a tile of
-// the result, both operands pass through shared memory some terms at a time, a few stages ahead of the products.
-// Invariant: tile and splits are functions of the contraction and the target alone, so a program gives the same bits in
-// every run.
+// Contractions of halves, and of f32 that may be rounded to TF32, on tensor cores, by mma.sync (sm_80 and later) or, of
+// halves, wgmma (sm_90a): a block computes a tile of the result, both operands pass through shared memory some terms at
+// a time, a few stages ahead of the products. Invariant: tile and splits are functions of the contraction and the
+// target alone, so a program gives the same bits in every run.
 #pragma once
 
 #include <span>
@@ -18,11 +18,15 @@ struct MmaTile {
   int stages = 4;  // in shared memory at once
   double speed = 1;  // of the products, relative to the others
   bool is_wgmma = false;  // four warps multiply together, out of shared memory; each keeps 16 rows
+  int halves = 1;  // that an operand's element is as wide as: 2 for f32
 
   int threads() const { return rows / warp_rows * (columns / warp_columns) * 32; }
-  int stage_elements() const { return (rows + columns) * terms; }
+  // In shared memory, which is counted in halves.
+  int lhs_halves() const { return rows * terms * halves; }
+  int stage_halves() const { return (rows + columns) * terms * halves; }
 };
-std::span<const MmaTile> mma_tiles();
+/// Of operands of that dtype.
+std::span<const MmaTile> mma_tiles(DType dtype = DType::bf16);
 
 struct MmaPlan {
   kir::Contract contract;  // dims merged, operands exchanged if `is_swapped`

@@ -41,6 +41,36 @@ template <int Columns> __device__ __forceinline__ void sf_rhs_fragments_trans(sf
   const int lane = threadIdx.x % 32;
   sf_ldmatrix_trans<4>(r, tile + sf_tile_at<Columns>(k + lane % 16, n + lane / 16 * 8));
 })"},
+    // A fragment reads 8 neighbours of each of 4 rows: runs of 8 change places within their row so that those of 4
+    // neighbouring rows begin 8 banks apart.
+    {"sf_wide_tile_at", R"(
+template <int Columns> __device__ __forceinline__ int sf_wide_tile_at(int row, int column) {
+  constexpr int runs = Columns / 8, group = runs % 4 == 0 ? 4 : runs % 2 == 0 ? 2 : 1;
+  return row * Columns + (column ^ (int)((unsigned)row / (4 / group) % group * 8));
+})"},
+    // What ldmatrix takes for two neighbouring halves is one f32.
+    {"sf_lhs_fragment_tf32", R"(
+template <int Columns> __device__ __forceinline__ void sf_lhs_fragment_tf32(sf_u32* r, const sf_u16* tile, int m, int k) {
+  sf_lhs_fragment<2 * Columns>(r, tile, m, 2 * k);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) r[i] = sf_float_to_tf32(__uint_as_float(r[i]));
+}
+template <int Columns> __device__ __forceinline__ void sf_lhs_fragment_tf32_trans(sf_u32* r, const sf_u16* tile, int m, int k) {
+  const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) r[i] = sf_float_to_tf32(((const float*)tile)[sf_wide_tile_at<Columns>(k + t + i / 2 * 4, m + g + i % 2 * 8)]);
+})"},
+    {"sf_rhs_fragments_tf32", R"(
+template <int Columns> __device__ __forceinline__ void sf_rhs_fragments_tf32(sf_u32* r, const sf_u16* tile, int n, int k) {
+  sf_rhs_fragments<2 * Columns>(r, tile, n, 2 * k);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) r[i] = sf_float_to_tf32(__uint_as_float(r[i]));
+}
+template <int Columns> __device__ __forceinline__ void sf_rhs_fragments_tf32_trans(sf_u32* r, const sf_u16* tile, int n, int k) {
+  const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) r[i] = sf_float_to_tf32(((const float*)tile)[sf_wide_tile_at<Columns>(k + t + i % 2 * 4, n + g + i / 2 * 8)]);
+})"},
 };
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "codegen/kir/index.h"
 #include "ir/scalar.h"
 #include "sheaf/dtype.h"
+#include "sheaf/precision.h"
 
 namespace sheaf::kir {
 
@@ -154,7 +155,8 @@ struct Param {
 
 /// out[b, m, n] = sum over k of lhs[b, m, k] * rhs[b, k, n], each dim a list (row-major, outermost first), accumulated
 /// in `accumulate` and rounded once. Operands are read through strides in elements. The order is part of the value:
-/// from +0, k row-major, one fused multiply-add per term (integers: wrapping multiply and add; bool: or of ands).
+/// from +0, k row-major, one fused multiply-add per term (integers: wrapping multiply and add; bool: or of ands), but
+/// where tensor cores multiply: those have an order of their own, and round f32 where `precision` permits it.
 struct Contract {
   struct Dims {
     std::vector<std::int64_t> extents;
@@ -164,6 +166,7 @@ struct Contract {
   std::int64_t lhs_offset = 0, rhs_offset = 0, out_offset = 0;
   BufferId result = 2;  // the parameter that out is
   DType lhs = DType::f32, rhs = DType::f32, out = DType::f32, accumulate = DType::f32;
+  Precision precision = Precision::full;  // other than full only of products of f32
 };
 
 struct Attention;  // codegen/kir/attention.h

@@ -210,9 +210,12 @@ Value BlockedAttention::gathered(Value x, const Shape& block) const {
 
 Value BlockedAttention::product(Value x, int of_x, Value y, int of_y) const {
   const int c = batch() + 1;
-  return x.builder().emit(
-      dot, {x, y},
-      Dot{.lhs = {c + of_x}, .rhs = {c + of_y}, .lhs_batch = dim_range(0, c), .rhs_batch = dim_range(0, c)});
+  return x.builder().emit(dot, {x, y},
+                          Dot{.lhs = {c + of_x},
+                              .rhs = {c + of_y},
+                              .lhs_batch = dim_range(0, c),
+                              .rhs_batch = dim_range(0, c),
+                              .precision = a_.precision});
 }
 
 Value BlockedAttention::beside(Value sums, Value matrix) const {

@@ -5,6 +5,7 @@
 #include "ir/attrs.h"
 #include "ir/lowering.h"
 #include "ir/schedule.h"
+#include "sheaf/precision.h"
 
 namespace sheaf::ir {
 
@@ -17,6 +18,9 @@ inline constexpr std::span<const std::string_view> enum_words<lowering::Scatter:
 inline constexpr std::string_view kCumulativeWords[] = {"sum", "prod", "max", "min", "logsumexp"};  // affine has its op
 template <>
 inline constexpr std::span<const std::string_view> enum_words<lowering::Recurrence::Kind> = kCumulativeWords;
+inline constexpr std::string_view kPrecisionWords[] = {"full", "tf32"};
+template <>
+inline constexpr std::span<const std::string_view> enum_words<Precision> = kPrecisionWords;
 
 /// What a checkpoint saves of its region: nothing, everything, the results of dots (or of dots without batch dims), the
 /// values of given names, or all but those.
@@ -124,6 +128,7 @@ struct Dot {
   Dims<in(0)> lhs_batch = {};
   Dims<in(1)> rhs_batch = {};
   DType dtype = DType::token;  // token: the operands' dtype
+  Precision precision = Precision::full;  // what products of f32 may lose; its transposes have the same
 };
 
 /// Operands: query [batch.., T, N, H], key [batch.., S, K, H] and value [batch.., S, K, V], N being a multiple of K; if
@@ -134,6 +139,7 @@ struct Attention {
   double scale = 1;
   std::int64_t before = -1, after = -1;
   bool bias = false, mask = false, derives_bias = false;
+  Precision precision = Precision::full;  // of its products
 };
 
 /// Every dim of lhs, rhs and the result has one role. Shared dims of the three are one index. Features pair up and are
@@ -149,6 +155,7 @@ struct Conv {
   std::vector<std::int64_t> strides = {}, low = {}, high = {}, lhs_dilation = {}, rhs_dilation = {};
   std::int64_t groups = 1, batch_groups = 1;
   DType dtype = DType::token;  // of the result; token: the operands' dtype
+  Precision precision = Precision::full;
 };
 
 /// Operands: x, starts (integer, index vector of size |dims| along index_dim). Starts wrap once when negative, then

@@ -216,7 +216,8 @@ Value lhs_cotangent(Builder& b, const Eqn& e, Value rhs, Value ct) {
          .out_batch = DimList(a.lhs_batch),
          .out_spatial = DimList(a.lhs_spatial),
          .out_feature = DimList(a.lhs_feature),
-         .groups = parts};
+         .groups = parts,
+         .precision = a.precision};
   set_slides(c, back);
   Value weights = convert_to(rhs, ct.dtype());
   if (!a.rhs_spatial.empty()) weights = b.emit(reverse, {weights}, Reverse{.dims = a.rhs_spatial});
@@ -243,7 +244,8 @@ Value rhs_cotangent(Builder& b, const Eqn& e, Value lhs, Value ct) {
          .out_spatial = DimList(a.rhs_spatial),
          .out_feature = DimList(a.rhs_output),
          .groups = a.batch_groups,
-         .batch_groups = a.groups};
+         .batch_groups = a.groups,
+         .precision = a.precision};
   set_slides(c, over);
   return b.emit(conv, {convert_to(lhs, ct.dtype()), ct}, std::move(c));
 }

@@ -226,9 +226,9 @@ Labelled weights(const Eqn& e, Value rhs) {
   return w;
 }
 
-// x . y over taps and features: [paired, the rest of x, the rest of y].
-Labelled product(const Labelled& x, const Labelled& y, const Labels& paired, const Labels& summed, DType dtype) {
-  Dot dot_attrs{.dtype = dtype};
+// x . y over taps and features, as `a` says: [paired, the rest of x, the rest of y].
+Labelled product(const Labelled& x, const Labelled& y, const Labels& paired, const Labels& summed, const Conv& a) {
+  Dot dot_attrs{.dtype = a.dtype, .precision = a.precision};
   for (const Label& l : summed) {
     dot_attrs.lhs.push_back(position(x.labels, l));
     dot_attrs.rhs.push_back(position(y.labels, l));
@@ -291,7 +291,7 @@ Labelled pointwise(const Eqn& e, const Values& operands, const Labels& wanted) {
   x.permute_to(joined(paired, joined(each, joined(summed, rest))));
   y.permute_to(joined(paired, joined(outputs, summed)));
   y.repeat(each, paired.size(), x);
-  return product(y, x, joined(paired, each), summed, e.attrs<Conv>().dtype);
+  return product(y, x, joined(paired, each), summed, e.attrs<Conv>());
 }
 
 }  // namespace
@@ -305,6 +305,7 @@ Values expand_conv(Builder& b, const Eqn& e, const Values& operands) {
   if (is_float(wide) && wide != e.in(0).dtype() && !is_pointwise(e) && !is_each_alone(e)) {
     Conv attrs = a;
     attrs.dtype = size_bytes(e.out().dtype()) > size_bytes(wide) ? e.out().dtype() : DType::token;
+    attrs.precision = Precision::tf32;  // of which halves lose nothing
     const Value sum = b.emit(conv, {convert_to(operands[0], wide), convert_to(operands[1], wide)}, std::move(attrs));
     return {convert_to(sum, e.out().dtype())};
   }
@@ -324,7 +325,7 @@ Values expand_conv(Builder& b, const Eqn& e, const Values& operands) {
     // Groups of one output each are innermost instead of it: what runs along outputs then runs along groups.
     const Labels groups = outputs.empty() ? filtered(paired, is_group) : Labels();
     y.permute_to(joined(without(paired, groups), joined(summed, joined(groups, outputs))));
-    out = product(x, y, paired, summed, a.dtype);
+    out = product(x, y, paired, summed, a);
   }
   out.permute_to(wanted);
   return {reshape_to(out.value, e.out().dims())};

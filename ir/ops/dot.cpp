@@ -79,7 +79,8 @@ Value lhs_cotangent(Builder& b, const Eqn& e, Value rhs, Value ct) {
              Dot{.lhs = dim_range(nb + static_cast<int>(lhs_free.size()), static_cast<int>(rhs_free.size())),
                  .rhs = rhs_free,
                  .lhs_batch = dim_range(0, nb),
-                 .rhs_batch = a.rhs_batch});
+                 .rhs_batch = a.rhs_batch,
+                 .precision = a.precision});
   return in_operand_order(raw, concat(concat(a.lhs_batch, lhs_free), by_partner(a.rhs, a.lhs)));
 }
 
@@ -93,7 +94,8 @@ Value rhs_cotangent(Builder& b, const Eqn& e, Value lhs, Value ct) {
                            Dot{.lhs = lhs_free,
                                .rhs = dim_range(nb, static_cast<int>(lhs_free.size())),
                                .lhs_batch = a.lhs_batch,
-                               .rhs_batch = dim_range(0, nb)});
+                               .rhs_batch = dim_range(0, nb),
+                               .precision = a.precision});
   return in_operand_order(raw, concat(concat(a.rhs_batch, by_partner(a.lhs, a.rhs)), rhs_free));
 }
 
@@ -168,7 +170,8 @@ constinit const OpDef dot = {
         "Sum of products over the dims that `lhs` and `rhs` pair up, for each position of the paired `lhs_batch` and "
         "`rhs_batch`. Result dims: batch, the free dims of lhs, the free dims of rhs. f16 and bf16 accumulate in "
         "f32 and round once to `dtype` (default: the operands'). Over nothing the sum is 0. Cotangents are computed "
-        "in the result's dtype, then converted.",
+        "in the result's dtype, then converted. `precision` says what products of f32 may lose, its derivatives' too: "
+        "with tf32 a target may round their operands to 11 significant bits; the reference never does.",
     .arity = 2,
     .attrs = attrs_of<Dot>(),
     .factors = dot_factors,
@@ -182,7 +185,8 @@ constinit const OpDef dot = {
                                 .rhs_batch = a.rhs_batch,
                                 .lhs_contract = a.lhs,
                                 .rhs_contract = a.rhs,
-                                .accumulate = accumulator(product_dtype(e, e.attrs<Dot>().dtype))};
+                                .accumulate = accumulator(product_dtype(e, a.dtype)),
+                                .precision = a.precision};
     },
     .on_parts = dot_on_parts,
     .eval = eval_dot,
@@ -194,6 +198,7 @@ constinit const OpDef dot = {
                          "dot f32[3, 2], f32[4, 3] {lhs=[0], rhs=[1]}",
                          "dot f64[2, 3, 4], f64[4, 3, 2] {lhs=[2], rhs=[0], lhs_batch=[0], rhs_batch=[2]}",
                          "dot f32[2, 3, 5], f32[5, 7, 3] {lhs=[2, 1], rhs=[0, 2]}",
+                         "dot f32[3, 4], f32[4, 3] {lhs=[1], rhs=[0], precision=tf32}",
                          "dot bf16[5, 7], bf16[7, 3] {lhs=[1], rhs=[0]}",
                          "dot bf16[5, 7], bf16[7, 3] {lhs=[1], rhs=[0], dtype=f32}",
                          "dot f16[3], f16[3] {lhs=[0], rhs=[0]}",

@@ -114,3 +114,17 @@ TEST_CASE("a batch of products, and rows of several dims, are right with a bias 
     }
   }
 }
+
+TEST_CASE(
+    "f32 that may be rounded is off by that on a GPU, and not at all on a CPU; halves widened for a convolution are not off") {
+  const Operands o = operands(f32, 70, 40, 90);
+  const Array full = matmul(o.x, o.w), rounded = matmul(o.x, o.w, {.precision = Precision::tf32});
+  // Each operand by at most 2^-11 of itself.
+  CHECK(max(abs(full - rounded) / matmul(abs(o.x), abs(o.w))).item<double>() < 0x1.01p-10);
+  CHECK(all_equal(full, rounded) == !is_gpu());
+  const PrecisionScope scope(Precision::tf32);
+  CHECK(all_equal(jit([](Array x, Array w) { return matmul(x, w); })(o.x, o.w), rounded));
+  const Operands a = operands(bf16, 36, 4, 12);
+  const Array image = reshape(a.x, {1, 6, 6, 12}), kernel = reshape(stack({a.w, a.w + a.w, a.w, a.w}), {2, 2, 12, 4});
+  CHECK(distance(conv(image, kernel, {.dtype = f32}), conv(convert(image, f64), convert(kernel, f64))) < 1e-5);
+}

@@ -131,6 +131,14 @@ TEST_CASE("arguments of other C++ types are another program, even where leaves a
   CHECK(traces(f) == 2);
 }
 
+TEST_CASE("the precision of the scope around a call is named") {
+  CHECK(flipped([](auto f) {
+          f(ones({2}), 1);
+          const PrecisionScope scope(Precision::tf32);
+          f(ones({2}), 1);
+        }) == Changes{{"the PrecisionScope around the call", "full", "tf32"}});
+}
+
 TEST_CASE("the named axes around a call, and the options of functions made on one line, are named") {
   const auto f = jit([](Array x) { return x * 2; }, {.inlined = true});
   f(ones({3}));

@@ -66,8 +66,9 @@ ir::FunctionRef traced(const F& f, const A&... args) {
 }
 
 /// One product of every kind: square, ragged, thin, deep, transposed, batched, with an epilogue.
-Entry products(DType t) {
-  Entry e{"dot " + std::string(name(t)), {}};
+Entry products(DType t, Precision precision = Precision::full) {
+  const PrecisionScope scope(precision);
+  Entry e{"dot " + std::string(precision == Precision::tf32 ? "tf32" : name(t)), {}};
   const auto plain = [](Array a, Array b) { return dot(a, b); };
   for (const auto& [m, k, n] :
        {std::array<std::int64_t, 3>{512, 256, 384}, {1000, 77, 33}, {8, 4096, 512}, {64, 8192, 64}, {1, 300, 5}})
@@ -123,7 +124,7 @@ struct Scope {
 };
 
 std::vector<Entry> templates(const Scope& scope) {
-  std::vector<Entry> all;
+  std::vector<Entry> all{products(f32, Precision::tf32)};
   for (const DType t : scope.dtypes) {
     all.push_back(products(t));
     all.push_back(attentions(t, scope.heads));

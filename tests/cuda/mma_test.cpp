@@ -1,6 +1,7 @@
 // Products on tensor cores: every tile, layout and ragged size on the emulator, in every order of threads and with
-// copies as late and as early as can be, against the interpreter. Tolerance: both sums of n terms are off by at most n
-// roundings of the sum of magnitudes, and the result is rounded once to its dtype.
+// copies as late and as early as can be, against the interpreter, which is given operands that may be rounded to TF32
+// as they then are. Tolerance: both sums of n terms are off by at most n roundings of the sum of magnitudes, and the
+// result is rounded once to its dtype.
 #include "codegen/cuda/mma.h"
 
 #include <cstdio>
@@ -46,15 +47,32 @@ Contraction with_tile(const Product& p, const MmaTile& tile, int splits = 1) {
   return with_tile(p.name, p.kernel(), tile, splits);
 }
 
-const MmaTile& small_tile() {
-  const std::span<const MmaTile> all = codegen::mma_tiles();
+/// Products of halves, and of f32 in TF32.
+constexpr std::pair<DType, Precision> kOperands[] = {{DType::bf16, Precision::full}, {DType::f32, Precision::tf32}};
+
+const MmaTile& small_tile(DType dtype = DType::bf16) {
+  const std::span<const MmaTile> all = codegen::mma_tiles(dtype);
   return *std::find_if(all.begin(), all.end(), [](const MmaTile& t) { return t.rows == 64 && t.columns == 64; });
+}
+
+/// To 11 significant bits, halves away from zero; all of it is finite.
+void round_to_tf32(Bytes& of_f32) {
+  for (std::size_t at = 0; at < of_f32.size(); at += 4) {
+    std::uint32_t bits;
+    std::memcpy(&bits, of_f32.data() + at, 4);
+    bits = (bits + 0x1000) & ~0x1fffu;
+    std::memcpy(of_f32.data() + at, &bits, 4);
+  }
 }
 
 void check(const Contractions& all, std::size_t i, std::span<const Policy> policies, Counters& counters) {
   const kir::Kernel& kernel = all[i].kernel;
   INFO(all[i].name);
-  const std::vector<Bytes> inputs = all.inputs(i), want = all.interpreted(i, inputs);
+  const std::vector<Bytes> inputs = all.inputs(i);
+  std::vector<Bytes> taken = inputs;
+  if (kernel.contract->precision == Precision::tf32)
+    for (int operand : {0, 1}) round_to_tf32(taken[operand]);
+  const std::vector<Bytes> want = all.interpreted(i, taken);
   for (const Policy& policy : policies) {
     const std::vector<Bytes> got = all.run_on_engine(i, inputs, policy, counters);
     for (std::size_t p = 0; p < kernel.params.size(); ++p)
@@ -70,19 +88,20 @@ void check_all(std::vector<Contraction> contractions) {
 }
 
 /// sum = x y + bias, out = sum * sum + residual, both results where `keeps_sum`.
-kir::Kernel with_epilogue(std::int64_t m, std::int64_t n, std::int64_t k, bool keeps_product) {
+kir::Kernel with_epilogue(std::int64_t m, std::int64_t n, std::int64_t k, bool keeps_product, DType t = DType::bf16) {
   kir::GroupMaker g;
   const Shape dims{m, n};
-  const DType t = DType::bf16;
   const int x = g.input(t, {m, k}), y = g.input(t, {k, n}), bias = g.input(DType::f32, {n}),
             residual = g.input(DType::f32, dims);
-  const int dot = g.node(low::Contract{.lhs_batch = {}, .rhs_batch = {}, .lhs_contract = {1}, .rhs_contract = {0}},
-                         {x, y}, DType::f32, dims);
+  const int dot = g.node(
+      low::Contract{
+          .lhs_batch = {}, .rhs_batch = {}, .lhs_contract = {1}, .rhs_contract = {0}, .precision = Precision::tf32},
+      {x, y}, DType::f32, dims);
   const int sum = g.map(ir::ScalarOp::add, {dot, g.broadcast(bias, {1}, dims)}, dims);
   const int square = g.map(ir::ScalarOp::mul, {sum, sum}, dims);
   const int out = g.map(ir::ScalarOp::add, {square, residual}, dims);
   ir::ScalarBuilder b;
-  const int half = g.map(b.finish(b.convert(b.arg(0, DType::f32), t)), {out}, dims);
+  const int half = g.map(b.finish(b.convert(b.arg(0, DType::f32), DType::bf16)), {out}, dims);
   g.group.results = {half, keeps_product ? dot : sum};
   const auto operand = [&](int node) { return *kir::strided_operand(g.group, node); };
   return kir::contract_kernel(g.group, operand(x), operand(y)).kernel;
@@ -92,9 +111,11 @@ kir::Kernel with_epilogue(std::int64_t m, std::int64_t n, std::int64_t k, bool k
 
 TEST_CASE("products of every tile and layout are right where tiles reach beyond the matrices") {
   std::vector<Contraction> all;
-  for (const MmaTile& tile : codegen::mma_tiles())
-    for_each_layout({.m = tile.rows + 8, .n = tile.columns + 24, .k = 2 * tile.terms + 8},
-                    [&](const Product& p) { all.push_back(with_tile(p, tile)); });
+  for (const auto& [dtype, precision] : kOperands)
+    for (const MmaTile& tile : codegen::mma_tiles(dtype))
+      for_each_layout(
+          {.m = tile.rows + 8, .n = tile.columns + 24, .k = 2 * tile.terms + 8, .dtype = dtype, .precision = precision},
+          [&](const Product& p) { all.push_back(with_tile(p, tile)); });
   check_all(std::move(all));
 }
 
@@ -103,20 +124,38 @@ TEST_CASE("products are right whatever the rows and pitches are multiples of") {
   for (const Product& p :
        {Product{.m = 68, .n = 76, .k = 44}, Product{.m = 66, .n = 70, .k = 34}, Product{.m = 67, .n = 71, .k = 35},
         Product{.m = 64, .n = 64, .k = 32, .pad = 3}, Product{.m = 64, .n = 64, .k = 32, .offset = 1}})
-    for (const MmaTile& tile : {small_tile(), codegen::mma_tiles()[0]})
-      for_each_layout(p, [&](const Product& q) { all.push_back(with_tile(q, tile)); });
+    for (const auto& [dtype, precision] : kOperands)
+      for (const MmaTile& tile : {small_tile(dtype), codegen::mma_tiles(dtype)[0]})
+        for_each_layout(p, [&](Product q) {
+          q.dtype = dtype, q.precision = precision;
+          all.push_back(with_tile(q, tile));
+        });
   check_all(std::move(all));
 }
 
 TEST_CASE("a convolution's rows and terms of several dims are right in every tile") {
   std::vector<Contraction> all;
-  for (const MmaTile& tile : codegen::mma_tiles())
-    all.push_back(with_tile("convolution", convolution(DType::bf16), tile));
+  for (const auto& [dtype, precision] : kOperands)
+    for (const MmaTile& tile : codegen::mma_tiles(dtype))
+      all.push_back(with_tile("convolution", convolution(dtype, precision), tile));
   check_all(std::move(all));
 }
 
 TEST_CASE("batches, few rows, few columns, transposed results and other dtypes are right") {
+  const DType f = DType::f32;
+  const Precision tf32 = Precision::tf32;
   check_all({planned({.name = "batch", .batch = 3, .m = 40, .n = 56, .k = 48, .out = DType::bf16}),
+             planned({.name = "f32 batch", .batch = 3, .m = 40, .n = 56, .k = 48, .dtype = f, .precision = tf32}),
+             planned({.name = "one f32 row", .m = 1, .n = 200, .k = 96, .dtype = f, .precision = tf32}),
+             planned({.name = "one f32 column", .m = 200, .n = 1, .k = 96, .dtype = f, .precision = tf32}),
+             planned({.name = "one f32 of each", .m = 1, .n = 1, .k = 1, .dtype = f, .precision = tf32}),
+             planned({.name = "f32 transposed",
+                      .m = 72,
+                      .n = 88,
+                      .k = 40,
+                      .out_is_transposed = true,
+                      .dtype = f,
+                      .precision = tf32}),
              planned({.name = "f16", .m = 72, .n = 40, .k = 40, .dtype = DType::f16, .out = DType::f16}),
              planned({.name = "one row", .m = 1, .n = 200, .k = 96}),
              planned({.name = "one column", .m = 200, .n = 1, .k = 96}),
@@ -165,13 +204,18 @@ TEST_CASE("terms that several blocks share are added in order") {
   CHECK(ragged.split_terms == 96);
   CHECK(ragged.splits == 3);
   const Product p{.name = "ragged", .batch = 2, .m = 70, .n = 40, .k = 200, .out = DType::bf16};
-  check_all({planned("chosen", chosen, plan_of(chosen)), with_tile(p, small_tile(), 3)});
+  Product wide = p;
+  wide.dtype = DType::f32, wide.precision = Precision::tf32;
+  check_all({planned("chosen", chosen, plan_of(chosen)), with_tile(p, small_tile(), 3),
+             with_tile(wide, small_tile(DType::f32), 3)});
 }
 
 TEST_CASE("what follows a product is done to its sums, and the product itself is stored where it is a result") {
   std::vector<Contraction> all;
-  for (const MmaTile& tile : codegen::mma_tiles())
-    all.push_back(with_tile("epilogue", with_epilogue(tile.rows + 3, tile.columns + 5, 40, tile.rows == 64), tile));
+  for (const auto& [dtype, precision] : kOperands)
+    for (const MmaTile& tile : codegen::mma_tiles(dtype))
+      all.push_back(
+          with_tile("epilogue", with_epilogue(tile.rows + 3, tile.columns + 5, 40, tile.rows == 64, dtype), tile));
   all.push_back(with_tile("split epilogue", with_epilogue(70, 40, 200, true), small_tile(), 3));
   all.push_back(planned("swapped epilogue", with_epilogue(70, 3, 40, true), plan_of(with_epilogue(70, 3, 40, true))));
   check_all(std::move(all));
@@ -179,13 +223,15 @@ TEST_CASE("what follows a product is done to its sums, and the product itself is
 
 TEST_CASE("no access of a product meets another in a bank, and each sector is used whole") {
   std::vector<Contraction> contractions;
-  for (const MmaTile& tile : codegen::mma_tiles()) {
-    for_each_layout({.m = tile.rows, .n = tile.columns, .k = 2 * tile.terms}, [&](Product p) {
-      p.out = p.lhs_is_transposed ? DType::f32 : DType::bf16;
-      contractions.push_back(with_tile(p, tile));
-    });
-    contractions.push_back(with_tile("epilogue", with_epilogue(tile.rows, tile.columns, 64, false), tile));
-  }
+  for (const auto& [dtype, precision] : kOperands)
+    for (const MmaTile& tile : codegen::mma_tiles(dtype)) {
+      for_each_layout({.m = tile.rows, .n = tile.columns, .k = 2 * tile.terms, .dtype = dtype, .precision = precision},
+                      [&](Product p) {
+                        p.out = p.lhs_is_transposed ? DType::f32 : DType::bf16;
+                        contractions.push_back(with_tile(p, tile));
+                      });
+      contractions.push_back(with_tile("epilogue", with_epilogue(tile.rows, tile.columns, 64, false, dtype), tile));
+    }
   const Contractions all(std::move(contractions));
   const Policy counting[] = {{.counts_accesses = true}};
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -209,7 +255,7 @@ TEST_CASE("the tile leaves few multiprocessors without work") {
   CHECK(tile(4096, 1, 4096) == "16 x 128 / 4");
 }
 
-TEST_CASE("only halves that are summed in f32, on sm_80 and later, go to tensor cores") {
+TEST_CASE("only halves, and f32 that may be rounded, that are summed in f32, on sm_80 and later, go to tensor cores") {
   kir::Contract c = *Product{.m = 32, .n = 32, .k = 32}.kernel().contract;
   CHECK(codegen::has_mma(c, {.gpu = "sm_80"}));
   CHECK_FALSE(codegen::has_mma(c, {.gpu = "sm_75"}));
@@ -218,6 +264,10 @@ TEST_CASE("only halves that are summed in f32, on sm_80 and later, go to tensor 
   CHECK_FALSE(codegen::has_mma(c, kTarget));
   c.lhs = c.rhs = DType::f32;
   CHECK_FALSE(codegen::has_mma(c, kTarget));
+  c.precision = Precision::tf32;
+  CHECK(codegen::has_mma(c, kTarget));
+  CHECK(codegen::has_mma(c, {.gpu = "sm_80"}));
+  CHECK_FALSE(codegen::has_mma(c, {.gpu = "sm_75"}));
 }
 
 TEST_CASE("products on tensor cores compile for every architecture") {
@@ -225,17 +275,20 @@ TEST_CASE("products on tensor cores compile for every architecture") {
   const auto text_for = [](std::string_view architecture) {
     codegen::CudaText text;
     int number = 0;
-    for (const MmaTile& tile : codegen::mma_tiles())
-      for (bool is_transposed : {false, true}) {
-        if (tile.is_wgmma && architecture != "sm_90a") continue;
-        const Product p{.m = 1000,
-                        .n = 1000,
-                        .k = 1000,
-                        .lhs_is_transposed = is_transposed,
-                        .rhs_is_transposed = !is_transposed,
-                        .out = DType::bf16};
-        with_tile(p, tile, is_transposed ? 2 : 1).emit(fmt::format("k{}", number++), text);
-      }
+    for (const auto& [dtype, precision] : kOperands)
+      for (const MmaTile& tile : codegen::mma_tiles(dtype))
+        for (bool is_transposed : {false, true}) {
+          if (tile.is_wgmma && architecture != "sm_90a") continue;
+          const Product p{.m = 1000,
+                          .n = 1000,
+                          .k = 1000,
+                          .lhs_is_transposed = is_transposed,
+                          .rhs_is_transposed = !is_transposed,
+                          .dtype = dtype,
+                          .out = DType::bf16,
+                          .precision = precision};
+          with_tile(p, tile, is_transposed ? 2 : 1).emit(fmt::format("k{}", number++), text);
+        }
     return codegen::cuda_program(text.functions);
   };
   int skipped = 0;

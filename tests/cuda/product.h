@@ -28,6 +28,7 @@ struct Product {
   DType dtype = DType::bf16, out = DType::f32, accumulate = DType::f32;
   std::int64_t pad = 0;  // elements between rows of the operands
   std::int64_t offset = 0;  // of both operands
+  Precision precision = Precision::full;
 
   std::int64_t count(std::int64_t rows, std::int64_t columns, bool is_transposed) const {
     return offset + batch * (is_transposed ? columns * (rows + pad) : rows * (columns + pad));
@@ -54,6 +55,7 @@ struct Product {
     c.lhs = c.rhs = dtype;
     c.out = out;
     c.accumulate = accumulate;
+    c.precision = precision;
     using Access = kir::Param::Access;
     return {.name = "dot",
             .params = {{dtype, lhs_count(), Access::read},
@@ -66,7 +68,7 @@ struct Product {
 
 /// What a convolution is: rows in two dims, terms in two dims, and neighbouring rows that read nearly the same.
 ///   out[image, at, to] = sum over tap, from of x[image, at + 2 tap, from] w[tap, from, to]
-inline kir::Kernel convolution(DType dtype) {
+inline kir::Kernel convolution(DType dtype, Precision precision = Precision::full) {
   constexpr std::int64_t images = 2, length = 40, taps = 3, from = 24, to = 72, places = length - 2 * (taps - 1);
   kir::Contract c;
   c.batch = {{}, {}, {}, {}};
@@ -75,6 +77,7 @@ inline kir::Kernel convolution(DType dtype) {
   c.k = {{taps, from}, {2 * from, 1}, {from * to, to}, {0, 0}};
   c.lhs = c.rhs = c.out = dtype;
   c.accumulate = dtype == DType::bf16 ? DType::f32 : dtype;
+  c.precision = precision;
   using Access = kir::Param::Access;
   return {.name = "convolution",
           .params = {{dtype, images * length * from, Access::read},

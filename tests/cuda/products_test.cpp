@@ -181,6 +181,23 @@ TEST_CASE("what is no product of matrices, or of dtypes the library rounds other
   CHECK_FALSE(is_product(mixed));
 }
 
+TEST_CASE("the library multiplies in TF32 what may be rounded to it, and nothing else") {
+  Bench bench;
+  const float almost_one = 1 + 0x1p-12f;  // which TF32 has not
+  std::vector<std::byte> operand(16 * sizeof(float));
+  for (std::size_t i = 0; i < 16; ++i) std::memcpy(operand.data() + i * sizeof(float), &almost_one, sizeof(float));
+  const auto first = [&](const Product& p) {
+    float value;
+    std::memcpy(&value, bench.result(p, operand, operand, operand).data(), sizeof value);
+    return value;
+  };
+  Problem p = problem({1, 4, 4, 4}, "bmk", "bkn", "bmn", 0, DType::f32, DType::f32);
+  CHECK(first(*as_product(p.contract)) > 4);
+  p.contract.precision = Precision::tf32;
+  CHECK(first(*as_product(p.contract)) == 4);
+  CHECK(bench.gpu.fault() == "");
+}
+
 TEST_CASE("the library is chosen by size, for products that fill a GPU") {
   CHECK(chooses_library(square(512), LibraryProducts::by_size));
   CHECK_FALSE(chooses_library(square(511), LibraryProducts::by_size));

@@ -59,6 +59,7 @@ struct AttentionOptions {
   bool causal = false;                         // only keys up to the query's own position
   std::optional<double> scale = {};            // of query . key; 1 / sqrt(H) unless given
   std::optional<std::pair<std::int64_t, std::int64_t>> window = {};  // only so many keys before, and so many after
+  std::optional<Precision> precision = {};     // of its products of f32, as in ProductOptions
 };
 /// softmax(scale query . key + bias) value, by blocks: neither it nor its gradient holds all scores at once.
 /// query: [batch.., T, N, H], key: [batch.., S, K, H], value: [batch.., S, K, V] -> [batch.., T, N, V]. N is a multiple

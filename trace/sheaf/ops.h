@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "sheaf/array.h"
+#include "sheaf/precision.h"
 
 namespace sheaf {
 
@@ -143,14 +144,18 @@ Array linear_recurrence(Operand a, Operand b, const Cumulative& options = {});
 bool all_equal(Operand x, Operand y);
 
 // ---- products ----
+struct ProductOptions {
+  std::optional<Precision> precision = {};  // of products of f32, in gradients too; full, or what a PrecisionScope says
+};
 /// Sum over x's last and y's second to last dim (last, if y has one dim): NumPy's dot.
-Array dot(Operand x, Operand y);
+Array dot(Operand x, Operand y, const ProductOptions& options = {});
 /// The same for matrices, with leading dims broadcast as a batch: NumPy's matmul.
-Array matmul(Operand x, Operand y);
+Array matmul(Operand x, Operand y, const ProductOptions& options = {});
 struct DotDims {
   std::vector<std::int64_t> lhs = {}, rhs = {};  // summed over, pairwise
   std::vector<std::int64_t> lhs_batch = {}, rhs_batch = {};  // kept, pairwise
   std::optional<DType> dtype = {};  // of the result
+  std::optional<Precision> precision = {};  // as in ProductOptions
 };
 /// Any contraction. Result dims: batch, the rest of x, the rest of y.
 Array dot_general(Operand x, Operand y, const DotDims& dims);
@@ -159,8 +164,9 @@ Array outer(Operand x, Operand y);
 /// takes its diagonal, and "..." stands for dims that broadcast. Without "->" the result has the ellipsis, then the
 /// letters that occur once, by the alphabet. Many operands are multiplied two by two, those first that leave the least.
 Array einsum(const std::string& spec, Operand x);
-Array einsum(const std::string& spec, Operand x, Operand y);
-Array einsum(const std::string& spec, const std::vector<Array>& operands, Loc loc = Loc::current());
+Array einsum(const std::string& spec, Operand x, Operand y, const ProductOptions& options = {});
+Array einsum(const std::string& spec, const std::vector<Array>& operands, const ProductOptions& options = {},
+             Loc loc = Loc::current());
 
 // ---- windows ----
 /// What lies around the array: "VALID" (nothing), "SAME" (as many windows as ceil(extent / stride), the odd element of
@@ -185,6 +191,7 @@ struct Conv {
       1;  // the batch in as many parts, each with its own part of O; the result's batch is one part
   std::string input = {}, kernel = {}, output = {};
   std::optional<DType> dtype = {};  // of the result
+  std::optional<Precision> precision = {};  // as in ProductOptions
 };
 /// Convolution as neural networks mean it (cross-correlation), over any number of spatial dims.
 /// x: [N, H, W, C], kernel: [h, w, I, O] -> [N, H', W', O].  f16 and bf16 accumulate in f32.

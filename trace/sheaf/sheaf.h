@@ -19,6 +19,7 @@
 #include "sheaf/ops.h"
 #include "sheaf/optim.h"
 #include "sheaf/pmap.h"
+#include "sheaf/precision_scope.h"
 #include "sheaf/print.h"
 #include "sheaf/random.h"
 #include "sheaf/shard_map.h"

@@ -72,6 +72,8 @@ Contract contract_of(const Group& g, int node, const StridedOperand& lhs, const 
   contract.rhs = g.dtype(rhs_node);
   contract.out = g.dtype(node);
   contract.accumulate = c.accumulate;
+  if (contract.lhs == DType::f32 && contract.rhs == DType::f32 && c.accumulate == DType::f32)
+    contract.precision = c.precision;
   return contract;
 }
 

@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -97,9 +99,9 @@ std::string fault_of(const cublasLtMatmulDescOpaque_t& product, const Layout& a,
   const bool are_interleaved = d.batch_stride >= d.rows && d.leading >= d.batch * d.batch_stride;
   if (d.batch > 1 && d.batch_stride < d.one() && !are_interleaved) return "results that overlap";
   const bool is_double = a.type == CUDA_R_64F;
+  if (product.computed == CUBLAS_COMPUTE_32F_FAST_TF32 && a.type != CUDA_R_32F) return "TF32 of what is not f32";
   if (a.type != b.type || (d.type != a.type && (is_double || d.type != CUDA_R_32F)) ||
-      product.computed != (is_double ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F) ||
-      product.scale != (is_double ? CUDA_R_64F : CUDA_R_32F))
+      (product.computed == CUBLAS_COMPUTE_64F) != is_double || product.scale != (is_double ? CUDA_R_64F : CUDA_R_32F))
     return "dtypes that do not go together";
   return "";
 }
@@ -116,23 +118,33 @@ T element(const std::byte* bytes, DType dtype, std::int64_t index) {
   return value;
 }
 
+/// As cvt.rna.tf32 does: to 11 significant bits, halves away from zero.
+float to_tf32(float x) {
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  return std::isfinite(x) ? std::bit_cast<float>((bits + 0x1000u) & ~0x1fffu) : x;
+}
+
 /// op(matrix), densely in column-major order.
 template <class T>
-std::vector<T> dense(const std::byte* bytes, const Layout& layout, cublasOperation_t operation) {
+std::vector<T> dense(const cublasLtMatmulDescOpaque_t& product, const std::byte* bytes, const Layout& layout,
+                     cublasOperation_t operation) {
   const Shape shape = shape_of(layout, operation);
   std::vector<T> values;
   for (std::int64_t j = 0; j < shape.columns; ++j)
-    for (std::int64_t i = 0; i < shape.rows; ++i)
+    for (std::int64_t i = 0; i < shape.rows; ++i) {
       values.push_back(element<T>(bytes, dtype_of(layout.type),
                                   operation == CUBLAS_OP_N ? j * layout.leading + i : i * layout.leading + j));
+      if (product.computed == CUBLAS_COMPUTE_32F_FAST_TF32)
+        values.back() = static_cast<T>(to_tf32(static_cast<float>(values.back())));
+    }
   return values;
 }
 
 template <class T>
 void multiply(const cublasLtMatmulDescOpaque_t& product, const Layout& a, const std::byte* a_bytes, const Layout& b,
               const std::byte* b_bytes, const Layout& d, std::byte* d_bytes) {
-  const std::vector<T> left = dense<T>(a_bytes, a, product.operation_a),
-                       right = dense<T>(b_bytes, b, product.operation_b);
+  const std::vector<T> left = dense<T>(product, a_bytes, a, product.operation_a),
+                       right = dense<T>(product, b_bytes, b, product.operation_b);
   const std::int64_t rows = d.rows, terms = std::ssize(left) / rows;
   std::vector<T> column(static_cast<std::size_t>(rows));
   const DType dtype = dtype_of(d.type), wide = sizeof(T) == 8 ? DType::f64 : DType::f32;

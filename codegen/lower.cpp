@@ -393,10 +393,8 @@ class Lowering {
       kernel.params[i].alignment = alignment_of(buffers[i]);
     const absl::Status status = kir::verify(kernel);
     SHEAF_CHECK(status.ok(), std::string(status.message()));
-    std::int64_t scratch_bytes = 0;
-    const int index = program_.target.is_gpu() ? gpu_kernel(name, std::move(kernel), scratch_bytes)
+    const int index = program_.target.is_gpu() ? gpu_kernel(name, std::move(kernel), buffers)
                                                : cpu_kernel(name, std::move(kernel));
-    if (scratch_bytes > 0) buffers.push_back(temporary(scratch_bytes));
     frame.steps.push_back({.kernel = index, .buffers = std::move(buffers), .loc = loc_});
   }
 
@@ -435,22 +433,22 @@ class Lowering {
     });
   }
 
-  int gpu_kernel(const std::string& name, kir::Kernel kernel, std::int64_t& scratch_bytes) {
+  /// Adds to its buffers those that only its functions know of.
+  int gpu_kernel(const std::string& name, kir::Kernel kernel, std::vector<BufferRef>& buffers) {
     const std::string nest = kir::to_text(kernel);
     CudaText text = emit_cuda(kernel, "sheaf_" + fingerprint(nest), program_.target);
-    scratch_bytes = text.scratch_bytes;
+    for (const std::int64_t bytes : {text.scratch_bytes, text.table_bytes})
+      if (bytes > 0) buffers.push_back(temporary(bytes));
     const std::string program = cuda_program(text.functions);
-    return kernel_index(name, std::move(kernel), nest, program, [&](KernelCode& code, const kir::Kernel& k) {
+    return kernel_index(name, std::move(kernel), nest, program, [&](KernelCode& code, const kir::Kernel&) {
       code.functions = std::move(text.functions);
-      for (std::size_t i = 0; i < text.launches.size(); ++i) {
-        const CudaLaunch& launch = text.launches[i];
+      for (CudaLaunch& launch : text.launches)
         code.phases.push_back({.entry = launch.entry,
                                .extent = launch.blocks,
-                               .unit_ps = k.contract || k.attention ? 1000 : k.phases[i].unit_ps,
                                .threads = launch.threads,
                                .shared_bytes = launch.dynamic_shared_bytes,
-                               .maps = launch.maps});
-      }
+                               .maps = std::move(launch.maps),
+                               .parameters = std::move(launch.parameters)});
     });
   }
 

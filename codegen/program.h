@@ -36,6 +36,11 @@ struct TensorMap {
   int box_columns = 0, box_rows = 0;
 };
 
+/// A parameter that is the addresses of `count` of a step's buffers, one behind the other.
+struct PointerRun {
+  int first = 0, count = 1;
+};
+
 /// One phase of a kernel. Phases run one after the other. On a CPU: a function
 /// `void f(void* const* buffers, int64_t begin, int64_t end, std::byte* scratch)` that may be run for disjoint
 /// [begin, end) of [0, extent) on any threads in any order. On a GPU: a function of the buffers, run by `extent` blocks
@@ -48,6 +53,7 @@ struct Phase {
   int threads = 1;  // GPU: of a block
   std::int64_t shared_bytes = 0;  // GPU: of shared memory that a block asks for when it is launched
   std::vector<TensorMap> maps = {};  // GPU: parameters after the buffers
+  std::vector<PointerRun> parameters = {};  // GPU: what it is given of the buffers; empty: each by itself
 };
 
 struct KernelCode {

@@ -70,11 +70,14 @@ struct UpdateSlice {
 };
 
 /// out = in0; for updates u in row-major order: out[...] = combine(out[...], u). Operands: operand, indices, updates.
-/// Out-of-range windows are dropped. `set` keeps the last.
+/// Out-of-range windows are dropped. `set` keeps the last. Where the order does not matter to the user, it need not be
+/// kept.
 struct Scatter {
   enum class Combine : std::uint8_t { add, set, min, max, mul } combine = Combine::add;
   std::vector<std::int64_t> update_window_dims, inserted_dims, scatter_dims, operand_batch, indices_batch;
   int index_vector_dim = 0;
+  bool is_unique = false;  // no position is written twice
+  bool is_ordered = true;  // but for `set`, which always is
 };
 
 /// Reduction over dims in the fixed order of docs/numerics.md.

@@ -38,6 +38,17 @@ std::size_t differences(const std::vector<void*>& a, const std::vector<void*>& b
   return count;
 }
 
+/// Whether the phase is to be given anything else than it was.
+bool differs(const codegen::Phase& phase, std::span<void* const> buffers, void* const* before) {
+  return std::ranges::any_of(pointers_of(phase, buffers.size()),
+                             [&](const codegen::PointerRun& run) {
+                               return !std::equal(&buffers[run.first], &buffers[run.first] + run.count,
+                                                  before + run.first);
+                             }) ||
+         std::ranges::any_of(phase.maps,
+                             [&](const codegen::TensorMap& map) { return buffers[map.buffer] != before[map.buffer]; });
+}
+
 absl::StatusOr<const CudaKernel::Functions*> functions_of(const CudaContext& gpu, const Launch& launch) {
   return launch.kernel->compiled()->cuda->on(gpu.cuda, gpu.ordinal);
 }
@@ -142,23 +153,24 @@ absl::Status CudaGraphs::find_nodes(std::span<const Launch> launches, Graph& gra
     const absl::StatusOr<const CudaKernel::Functions*> functions = functions_of(gpu_, launch);
     if (!functions.ok()) return functions.status();
     bool is_it = !there.func || there.func == (**functions)[node.phase];  // a driver may name the kernel instead
-    for (std::size_t b = 0; b < launch.buffers.size() && is_it; ++b)
-      is_it = *static_cast<void* const*>(there.kernelParams[b]) == launch.buffers[b];
+    const PointerRuns runs = pointers_of(launch.kernel->code().phases[node.phase], launch.buffers.size());
+    for (std::size_t p = 0; p < runs.size() && is_it; ++p)
+      is_it = std::equal(&launch.buffers[runs[p].first], &launch.buffers[runs[p].first] + runs[p].count,
+                         static_cast<void* const*>(there.kernelParams[p]));
     if (!is_it) return absl::InternalError(fmt::format("node {} is not launch {}", n, n));
   }
   return absl::OkStatus();
 }
 
 absl::Status CudaGraphs::patch(Graph& graph, std::span<const Launch> launches) {
-  std::vector<bool> differs;
-  std::size_t at = 0;
-  for (const Launch& launch : launches) {
-    differs.push_back(!std::equal(launch.buffers.begin(), launch.buffers.end(), graph.buffers.begin() + at));
+  std::vector<void* const*> before;  // the buffers of each launch
+  for (std::size_t at = 0; const Launch& launch : launches) {
+    before.push_back(graph.buffers.data() + at);
     at += launch.buffers.size();
   }
   for (const Node& node : graph.nodes) {
-    if (!differs[node.launch]) continue;
     const Launch& launch = launches[node.launch];
+    if (!differs(launch.kernel->code().phases[node.phase], launch.buffers, before[node.launch])) continue;
     const absl::StatusOr<const CudaKernel::Functions*> functions = functions_of(gpu_, launch);
     if (!functions.ok()) return functions.status();
     CudaLaunch patched((**functions)[node.phase], launch.kernel->code().phases[node.phase], launch.buffers);

@@ -5,10 +5,30 @@
 
 namespace sheaf::runtime {
 
-CudaLaunch::CudaLaunch(cuda::CUfunction function, const codegen::Phase& phase, std::span<void* const> buffers)
-    : function_(function), phase_(phase), buffers_(buffers) {
-  for (void* const& buffer : buffers) parameters_.push_back(const_cast<void**>(&buffer));
+namespace {
+
+/// The driver reads as many bytes from there as the parameter has.
+absl::InlinedVector<void*, 16> values_of(const PointerRuns& runs, std::span<void* const> buffers) {
+  absl::InlinedVector<void*, 16> values;
+  for (const codegen::PointerRun& run : runs)
+    values.push_back(const_cast<void**>(&buffers[static_cast<std::size_t>(run.first)]));
+  return values;
 }
+
+}  // namespace
+
+PointerRuns pointers_of(const codegen::Phase& phase, std::size_t buffers) {
+  PointerRuns runs(phase.parameters.begin(), phase.parameters.end());
+  for (std::size_t i = 0; phase.parameters.empty() && i < buffers; ++i) runs.push_back({static_cast<int>(i), 1});
+  return runs;
+}
+
+CudaLaunch::CudaLaunch(cuda::CUfunction function, const codegen::Phase& phase, std::span<void* const> buffers)
+    : function_(function),
+      phase_(phase),
+      buffers_(buffers),
+      parameters_(values_of(pointers_of(phase, buffers.size()), buffers)),
+      pointers_(parameters_.size()) {}
 
 absl::Status CudaLaunch::encode_maps(const Cuda& cuda) {
   if (phase_.maps.empty()) return absl::OkStatus();
@@ -32,7 +52,7 @@ absl::Status CudaLaunch::encode_maps(const Cuda& cuda) {
         fmt::format("cuTensorMapEncodeTiled of {} x {} for {}", m.rows, m.columns, phase_.entry));
     if (!status.ok()) return status;
   }
-  parameters_.resize(buffers_.size());
+  parameters_.resize(pointers_);
   for (cuda::CUtensorMap& map : maps_) parameters_.push_back(&map);
   return absl::OkStatus();
 }

@@ -11,6 +11,10 @@
 
 namespace sheaf::runtime {
 
+/// What a phase is given of so many buffers.
+using PointerRuns = absl::InlinedVector<codegen::PointerRun, 16>;
+PointerRuns pointers_of(const codegen::Phase& phase, std::size_t buffers);
+
 class CudaLaunch {
  public:
   /// `buffers` must stay where they are.
@@ -28,6 +32,7 @@ class CudaLaunch {
   const std::span<void* const> buffers_;
   std::vector<cuda::CUtensorMap> maps_;
   absl::InlinedVector<void*, 16> parameters_;  // each points to where its value is
+  const std::size_t pointers_;  // the first of them
 };
 
 }  // namespace sheaf::runtime

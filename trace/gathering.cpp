@@ -87,7 +87,7 @@ Array gather(Operand x, Operand indices, const WindowDims& dims, const Shape& si
                     .indices_batch = dims.indices_batch,
                     .index_dim = {indices.rank() - 1},
                     .slice_sizes = sizes};
-  set_mode(g, "gather", options, x.dtype(), x.loc());
+  set_options(g, "gather", options, x.dtype(), x.loc());
   return apply1("gather", key_of(dims).add(sizes).add(key_of(options)), {x, indices}, x.loc(),
                 [&](ir::Builder& b, const ir::Values& in) { return ir::Values{emit1(b, ir::ops::gather, in, g)}; });
 }
@@ -114,7 +114,8 @@ Array scatter(Operand x, Operand indices, Operand updates, const WindowDims& dim
                            .indices_batch = dims.indices_batch,
                            .index_dim = {indices.rank() - 1},
                            .unique = options.unique,
-                           .sorted = options.sorted};
+                           .sorted = options.sorted,
+                           .deterministic = options.deterministic};
   const bool clips = options.mode == OutOfRange::clip && ranges.size() == dims.starts.size() && !ranges.empty();
   return apply1("scatter", key_of(dims).add(static_cast<std::int64_t>(how)).add(key_of(options)),
                 {x, indices, Input(updates, x.dtype())}, x.loc(), [&](ir::Builder& b, const ir::Values& in) {

@@ -42,8 +42,8 @@ Array from_front(const Array& list, std::int64_t extent, DType dtype);
 
 /// What decides how positions out of range are read, for keys.
 std::vector<std::int64_t> key_of(const Indexing& options);
-/// The mode of a gather from an array of this dtype; TypeError where the dtype does not hold the fill value.
-void set_mode(ir::ops::Gather& gather, std::string_view name, const Indexing& options, DType dtype, Loc loc);
+/// What the options say of a gather from an array of this dtype; TypeError where the dtype does not hold the fill value.
+void set_options(ir::ops::Gather& gather, std::string_view name, const Indexing& options, DType dtype, Loc loc);
 
 /// What the plan reads, as NumPy does.
 Array read_index(std::string_view name, const Array& x, const IndexPlan& plan, const Indexing& options, Loc loc);

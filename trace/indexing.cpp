@@ -82,7 +82,7 @@ std::vector<Operand> with_lists(const Array& x, const IndexPlan& plan, Loc loc) 
 Array read_lists(std::string_view name, const Array& x, const IndexPlan& plan, const Shape& lists,
                  std::span<const Array> list_values, const Indexing& options, Loc loc) {
   ir::ops::Gather g;
-  set_mode(g, name, options, x.dtype(), loc);
+  set_options(g, name, options, x.dtype(), loc);
   const DType dtype = index_dtype(plan, x.shape());
   std::vector<Array> indices;
   for (std::size_t d = 0; d < plan.dims.size(); ++d) {
@@ -152,13 +152,15 @@ std::vector<std::int64_t> key_of(const Indexing& options) {
           has_fill ? std::bit_cast<std::int64_t>(options.fill->as_double()) : 0,
           has_fill ? options.fill->as_int() : 0,
           options.unique,
-          options.sorted};
+          options.sorted,
+          options.deterministic};
 }
 
-void set_mode(ir::ops::Gather& gather, std::string_view name, const Indexing& options, DType dtype, Loc loc) {
+void set_options(ir::ops::Gather& gather, std::string_view name, const Indexing& options, DType dtype, Loc loc) {
   using Mode = ir::lowering::OutOfBounds;
   constexpr Mode kModes[] = {Mode::clip, Mode::fill, Mode::promise};
   gather.mode = kModes[static_cast<int>(options.mode.value_or(OutOfRange::clip))];
+  gather.deterministic = options.deterministic;
   if (gather.mode != Mode::fill || !options.fill) return;
   const Number fill = *options.fill;
   const bool is_whole = fill.kind() != Number::Kind::floating;
@@ -295,7 +297,8 @@ ir::lowering::Scatter::Combine scatter_combine(Write how) {
 // Updates are laid out as [lists, partial ranges, whole dims]; partial ranges become lists of their own.
 Array write_lists(const Array& x, const IndexPlan& plan, const Array& value, Write how, const Shape& lists,
                   std::span<const Array> list_values, const Indexing& options) {
-  ir::ops::Scatter s{.combine = scatter_combine(how), .unique = options.unique};
+  ir::ops::Scatter s{
+      .combine = scatter_combine(how), .unique = options.unique, .deterministic = options.deterministic};
   const DType dtype = index_dtype(plan, x.shape());
   Shape index_shape = lists;
   std::vector<int> partial;

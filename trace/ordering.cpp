@@ -72,7 +72,7 @@ Array take_along_axis(Operand x, Operand indices, int axis, const Indexing& opti
                     const std::int64_t extent = in[0].shape()[dim];
                     const Array wrapped = from_front(in[1], extent, position_dtype(in[1].dtype(), extent));
                     ir::ops::Gather g;
-                    set_mode(g, "take_along_axis", options, in[0].dtype(), x.loc());
+                    set_options(g, "take_along_axis", options, in[0].dtype(), x.loc());
                     for (int d = 0; d < in[0].rank(); ++d) {
                       g.slice_sizes.push_back(1);
                       if (d == dim) continue;

@@ -7,21 +7,15 @@
 
 #include "codegen/cuda/attention.h"
 #include "codegen/cuda/contract.h"
+#include "codegen/cuda/parameters.h"
 #include "codegen/cuda/phase_printer.h"
 #include "codegen/cuda/prelude.h"
 
 namespace sheaf::codegen {
 
-CudaText emit_cuda(const kir::Kernel& kernel, const std::string& symbol, const Target& target) {
-  CudaText out;
-  if (kernel.contract) {
-    emit_cuda_contract(kernel, symbol, target, out);
-    return out;
-  }
-  if (kernel.attention) {
-    emit_cuda_attention(kernel, symbol, out);
-    return out;
-  }
+namespace {
+
+void emit_phases(const kir::Kernel& kernel, const std::string& symbol, CudaText& out) {
   std::vector<Team> teams;
   for (const kir::Phase& phase : kernel.phases) {
     teams.emplace_back(kernel, phase);
@@ -34,6 +28,22 @@ CudaText emit_cuda(const kir::Kernel& kernel, const std::string& symbol, const T
     out.functions += printer.print();
     out.launches.push_back(printer.launch());
   }
+}
+
+}  // namespace
+
+CudaText emit_cuda(const kir::Kernel& kernel, const std::string& symbol, const Target& target) {
+  CudaText out;
+  if (kernel.attention) {
+    emit_cuda_attention(kernel, symbol, out);
+    return out;
+  }
+  if (kernel.contract) {
+    emit_cuda_contract(kernel, symbol, target, out);
+  } else {
+    emit_phases(kernel, symbol, out);
+  }
+  add_pointer_table(kernel, symbol, out);
   return out;
 }
 

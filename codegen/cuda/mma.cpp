@@ -12,7 +12,7 @@
 
 #include "codegen/cuda/contract.h"
 #include "codegen/cuda/epilogue.h"
-#include "codegen/cuda/phase_printer.h"
+#include "codegen/cuda/parameters.h"
 #include "codegen/kir/contract.h"
 
 namespace sheaf::codegen {
@@ -129,8 +129,7 @@ class Printer {
   std::int64_t tiles() const { return row_tiles() * column_tiles(); }
 
   std::string signature(const std::string& entry, int threads, std::string_view maps = "") const {
-    return fmt::format("extern \"C\" __global__ void __launch_bounds__({}) {}({}{}{}) {{\n", threads, entry,
-                       cuda_parameters(kernel_), p_.splits > 1 ? ", sf_u8* scratch" : "", maps);
+    return cuda_head(kernel_, entry, fmt::to_string(threads), p_.splits > 1, maps);
   }
 
   std::string warp_of(std::string_view warp) const {

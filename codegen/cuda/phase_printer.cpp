@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "codegen/cuda/barriers.h"
+#include "codegen/cuda/parameters.h"
 #include "codegen/cuda/prelude.h"
 #include "ir/check.h"
 
@@ -14,18 +15,6 @@ using kir::Block;
 using kir::BufferId;
 using kir::Index;
 using kir::LoopKind;
-
-std::string cuda_parameters(const kir::Kernel& kernel) {
-  std::string params;
-  for (std::size_t i = 0; i < kernel.params.size(); ++i) {
-    const kir::Param& p = kernel.params[i];
-    if (kernel.contract && p.access == kir::Param::Access::temporary) continue;
-    const bool is_const = p.access == kir::Param::Access::read;
-    params += fmt::format("{}{}{}* {}p{}", i ? ", " : "", is_const ? "const " : "", cuda_memory_type(p.dtype),
-                          is_const ? "__restrict__ " : "", i);
-  }
-  return params;
-}
 
 PhasePrinter::PhasePrinter(const kir::Kernel& kernel, const kir::Phase& phase, Team team, std::string entry,
                            bool has_scratch_param)
@@ -45,8 +34,6 @@ std::string PhasePrinter::print() {
   const absl::Status status = check_barriers(body, team_);
   SHEAF_CHECK(status.ok(), std::string(status.message()));
   block(body);
-  std::string params = cuda_parameters(kernel_);
-  if (has_scratch_param_) params += fmt::format("{}sf_u8* scratch", params.empty() ? "" : ", ");
   std::string unit = fmt::format("  const {} a0 = blockIdx.x;\n", index_type());
   if (team_.units > 1) {
     unit = fmt::format("  const {0} a0 = ({0})blockIdx.x * {1} + threadIdx.x / {2};\n", index_type(), team_.units,
@@ -58,8 +45,8 @@ std::string PhasePrinter::print() {
     unit += team_.units > 1 ? fmt::format("  const {} t = threadIdx.x % {};\n", index_type(), team_.threads)
                             : fmt::format("  const {} t = threadIdx.x;\n", index_type());
   }
-  return fmt::format("extern \"C\" __global__ void __launch_bounds__({}) {}({}) {{\n{}{}{}{}}}\n",
-                     team_.block_threads(), entry_, params, unit, declarations(), lane_arrays_, body_);
+  const std::string bounds = fmt::to_string(team_.block_threads());
+  return cuda_head(kernel_, entry_, bounds, has_scratch_param_) + unit + declarations() + lane_arrays_ + body_ + "}\n";
 }
 
 std::string PhasePrinter::print_element(std::span<const std::string> at, BufferId bound, const std::string& value) {
@@ -143,7 +130,21 @@ void PhasePrinter::statement(const kir::Store& s) {
   // Outside vector loops one thread stores for all.
   if (vector_axis_ < 0 && team_.threads > 1) guard = guard.empty() ? "t == 0" : "t == 0 && " + guard;
   if (!guard.empty()) guard = fmt::format("if ({}) ", guard);
+  if (s.update) return update(s, guard);
   line("{}{} = v{};", guard, element(s.buffer, s.index), s.value);
+}
+
+/// By the instruction that there is for it, or else again and again until nobody came between.
+void PhasePrinter::update(const kir::Store& s, const std::string& guard) {
+  const DType t = phase_.values[s.value];
+  const std::string at = element(s.buffer, s.index);
+  if (const std::string_view name = cuda_atomic(*s.update, t); !name.empty())
+    return line("{}{}(&{}, v{});", guard, name, at, s.value);
+  open(fmt::format("{}sf_update(&{}, [&]({} before) ", guard, at, cuda_type(t)));
+  call(ir::scalar_primitive(*s.update, t), {"before", fmt::format("v{}", s.value)}, "after");
+  line("return after;");
+  --indent_;
+  line("}});");
 }
 
 void PhasePrinter::statement(const kir::For& s) {

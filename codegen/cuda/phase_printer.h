@@ -16,9 +16,6 @@
 
 namespace sheaf::codegen {
 
-/// The parameters of a kernel's functions. A contraction's result is none where only its epilogue reads it.
-std::string cuda_parameters(const kir::Kernel& kernel);
-
 class PhasePrinter {
  public:
   PhasePrinter(const kir::Kernel& kernel, const kir::Phase& phase, Team team, std::string entry,
@@ -64,6 +61,7 @@ class PhasePrinter {
   void statement(const kir::Let& s);
   void statement(const kir::Assign& s);
   void statement(const kir::Store& s);
+  void update(const kir::Store& s, const std::string& guard);
   void statement(const kir::For& s);
   void statement(const kir::LaneReduce& s);
   void statement(const kir::If& s);

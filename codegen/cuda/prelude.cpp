@@ -99,6 +99,41 @@ template <class T> __device__ __forceinline__ T sf_lane_above(T a, int by) { if 
     {"sf_first_lane", R"(
 template <class T> __device__ __forceinline__ T sf_first_lane(T a) { if constexpr (sizeof(T) < 4) return (T)__shfl_sync(0xffffffffu, (int)a, 0); else return __shfl_sync(0xffffffffu, a, 0); })"},
 
+    // ---- one step of many threads: what is there becomes f of it, whoever comes between ----
+    {"sf_update", R"(
+template <class Word, class T, class F> __device__ __forceinline__ void sf_update_word(T* p, F f) {
+  Word seen = atomicCAS((Word*)p, (Word)0, (Word)0), expected;
+  do {
+    expected = seen;
+    const T after = f(*(const T*)&expected);
+    seen = atomicCAS((Word*)p, expected, *(const Word*)&after);
+  } while (seen != expected);
+}
+template <class T, class F> __device__ __forceinline__ void sf_update(T* p, F f) {
+  if constexpr (sizeof(T) == 2) sf_update_word<sf_u16>(p, f);
+  else if constexpr (sizeof(T) == 4) sf_update_word<sf_u32>(p, f);
+  else sf_update_word<sf_u64>(p, f);
+})"},
+    {"sf_atomic_add_bf16", R"(
+__device__ __forceinline__ void sf_atomic_add_bf16(sf_u16* p, sf_u16 a) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("red.add.noftz.bf16 [%0], %1;" :: "l"(p), "h"(a) : "memory");
+#else
+  sf_update(p, [=](sf_u16 b) { return sf_float_to_bf16(sf_bf16_to_float(b) + sf_bf16_to_float(a)); });
+#endif
+})"},
+    {"sf_atomic_add_f16", R"(
+__device__ __forceinline__ void sf_atomic_add_f16(sf_u16* p, sf_u16 a) {
+#ifdef SF_HOST
+  sf_update(p, [=](sf_u16 b) { return sf_float_to_f16(sf_f16_to_float(b) + sf_f16_to_float(a)); });
+#else
+  asm volatile("red.add.noftz.f16 [%0], %1;" :: "l"(p), "h"(a) : "memory");
+#endif
+})"},
+    {"sf_atomic_add_number", R"(
+template <class T> __device__ __forceinline__ void sf_atomic_add_number(T* p, T a) { atomicAdd(p, a); }
+__device__ __forceinline__ void sf_atomic_add_number(sf_i64* p, sf_i64 a) { atomicAdd((sf_u64*)p, (sf_u64)a); })"},
+
     // ---- memory: arrays of a block, and up to 16 bytes at once, aligned to their size ----
     {"SF_SHARED", R"(
 #ifndef SF_HOST
@@ -108,6 +143,9 @@ template <class T> __device__ __forceinline__ T sf_first_lane(T a) { if constexp
 #ifndef SF_HOST
 #define SF_DYNAMIC_SHARED(type, name) extern __shared__ __align__(1024) unsigned char sf_dynamic[]; type* const name = (type*)sf_dynamic
 #endif)"},
+    // Addresses as one parameter.
+    {"sf_pointers", R"(
+template <int N> struct sf_pointers { void* at[N]; };)"},
     {"sf_vec", R"(
 #ifndef SF_HOST
 template <class T, int N> struct __align__(sizeof(T) * N) sf_vec { T v[N]; };
@@ -413,6 +451,16 @@ std::string_view cuda_type(DType t) {
     case DType::token: break;
   }
   SHEAF_CHECK(false, std::string(name(t)));
+  return "";
+}
+
+std::string_view cuda_atomic(ScalarOp op, DType t) {
+  const bool is_word = size_bytes(t) >= 4;
+  if (op == ScalarOp::add && is_word) return "sf_atomic_add_number";
+  if (op == ScalarOp::add && t == DType::bf16) return "sf_atomic_add_bf16";
+  if (op == ScalarOp::add && t == DType::f16) return "sf_atomic_add_f16";
+  if (op == ScalarOp::min && is_word && is_int(t)) return "atomicMin";
+  if (op == ScalarOp::max && is_word && is_int(t)) return "atomicMax";
   return "";
 }
 

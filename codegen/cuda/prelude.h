@@ -17,6 +17,9 @@ std::string_view cuda_memory_type(DType t);
 /// `op` applied to operand texts `in`, as one expression. `in_dtype` as for ir::eval_op.
 std::string cuda_expression(ir::ScalarOp op, DType in_dtype, DType out, const std::string in[3]);
 
+/// The function of a pointer and a value that does `op` in one step, or "": sf_update(pointer, lambda) does any.
+std::string_view cuda_atomic(ir::ScalarOp op, DType t);
+
 /// A literal with exactly these bits.
 std::string cuda_constant(DType t, std::uint64_t bits);
 

@@ -10,7 +10,7 @@
 
 #include "codegen/cuda/contract.h"
 #include "codegen/cuda/epilogue.h"
-#include "codegen/cuda/phase_printer.h"
+#include "codegen/cuda/parameters.h"
 #include "codegen/cuda/prelude.h"
 #include "codegen/kir/contract.h"
 
@@ -55,8 +55,7 @@ class Printer {
   }
 
   std::string print(const std::string& entry) const {
-    std::string out = fmt::format("extern \"C\" __global__ void __launch_bounds__({}, {}) {}({}) {{\n", threads(),
-                                  t_.blocks, entry, cuda_parameters(kernel_));
+    std::string out = cuda_head(kernel_, entry, fmt::format("{}, {}", threads(), t_.blocks), false);
     out += fmt::format("  SF_DYNAMIC_SHARED({}, memory);\n", acc());
     return out + place() + loads() + terms() + results() + "}\n";
   }

@@ -221,6 +221,7 @@ void Team::scan(const Block& block, AxisId vector_axis) {
       }
     } else if (const auto* store = std::get_if<kir::Store>(&s)) {
       traffic_[store->buffer].is_stored = true;
+      if (store->update) traffic_[store->buffer].is_loaded = true;
       touch(store->buffer, store->index, vector_axis);
     } else if (const auto* loop = std::get_if<kir::For>(&s)) {
       scan(loop->body, loop->kind == LoopKind::vector ? loop->axis : vector_axis);

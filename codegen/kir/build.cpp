@@ -233,6 +233,10 @@ void PhaseBuilder::store(BufferId buffer, Index index, ValueId value, ValueId ma
   levels_.back().block.push_back(Store{buffer, index, value, is_true(mask) ? -1 : mask});
 }
 
+void PhaseBuilder::update(BufferId buffer, Index index, ir::ScalarOp op, ValueId value, ValueId mask) {
+  levels_.back().block.push_back(Store{buffer, index, value, is_true(mask) ? -1 : mask, op});
+}
+
 ValueId PhaseBuilder::get(LocalId local) {
   return define(static_cast<int>(levels_.size()) - 1, phase_.locals[local].dtype, Get{local});
 }

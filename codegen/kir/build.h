@@ -52,6 +52,7 @@ class PhaseBuilder {
 
   ValueId load(BufferId buffer, Index index, ValueId mask = -1, ValueId other = -1);
   void store(BufferId buffer, Index index, ValueId value, ValueId mask = -1);
+  void update(BufferId buffer, Index index, ir::ScalarOp op, ValueId value, ValueId mask = -1);
   ValueId get(LocalId local);
   void assign(LocalId local, ValueId value);
   std::vector<ValueId> lane_reduce(std::vector<LocalId> locals, std::vector<ir::ScalarFn> combine);

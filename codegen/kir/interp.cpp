@@ -52,7 +52,7 @@ struct Instruction {
     branch
   };
   Kind kind = Kind::scalar;
-  ir::ScalarOp op = ir::ScalarOp::arg;
+  ir::ScalarOp op = ir::ScalarOp::arg;  // scalar; store: what is there and the value become, or arg
   DType in_dtype = DType::f32, dtype = DType::f32;  // dtype: of the result, or of the element
   bool is_vector = false;        // loop
   Register out, in[3];  // load: in[0] mask, in[1] other; store: in[0] mask, in[1] value; branch, loop: in[0]
@@ -210,6 +210,7 @@ class Resolver {
     i.hi = count(s.buffer);
     i.in[0] = reg(s.mask);
     i.in[1] = reg(s.value);
+    if (s.update) i.op = *s.update;
   }
   void statement(const For& s) {
     SHEAF_CHECK(s.kind != LoopKind::thread, "the interpreter runs CPU nests only");
@@ -388,7 +389,10 @@ class Machine {
     for (int l = 0; l < lanes_; ++l) {
       if (mask.bits && mask[l] == 0) continue;
       if (at[l] < 0 || at[l] >= i.hi) check_bounds(at[l], i);
-      write_element(buffers_[i.buffer] + at[l] * size, size, value[l]);
+      std::byte* const to = buffers_[i.buffer] + at[l] * size;
+      const std::uint64_t both[] = {i.op == ir::ScalarOp::arg ? 0 : read_element(to, size), value[l]};
+      write_element(to, size,
+                    i.op == ir::ScalarOp::arg ? value[l] : ir::eval(ir::scalar_primitive(i.op, i.dtype), both));
     }
   }
 

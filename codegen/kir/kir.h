@@ -80,6 +80,8 @@ struct Store {
   Index index;
   ValueId value = -1;
   ValueId mask = -1;   // -1: always
+  /// CUDA, of parameters: add, mul, min or max of what is there and the value, of 16 bits and more, in one step.
+  std::optional<ir::ScalarOp> update = std::nullopt;
 };
 enum class LoopKind : std::uint8_t {
   serial,
@@ -133,7 +135,7 @@ struct Scratch {
 };
 
 /// A body run for axis 0 ("unit") = 0 .. extent - 1, in any order and on any threads: units never touch the same
-/// element of a parameter unless both read. Everything but the parameters belongs to the phase, so phases stand alone.
+/// element of a parameter unless both read, or both update it. Everything but the parameters belongs to the phase, so phases stand alone.
 struct Phase {
   std::vector<Axis> axes;  // axes[0] is the parallel one
   std::vector<DType> values;  // by ValueId

@@ -118,7 +118,10 @@ class Printer {
 
   void statement(const Let& s) { line("v{}: {} = {}", s.value, name(phase_.values[s.value]), expression(s.expr)); }
   void statement(const Assign& s) { line("l{} = v{}", s.local, s.value); }
-  void statement(const Store& s) { line("store p{}[{}] = v{}{}", s.buffer, index(s.index), s.value, where(s.mask)); }
+  void statement(const Store& s) {
+    line("store p{}[{}] {}= v{}{}", s.buffer, index(s.index), s.update ? fmt::format("{} ", ir::name(*s.update)) : "",
+         s.value, where(s.mask));
+  }
   void statement(const For& s) {
     const Axis& axis = phase_.axes[s.axis];
     line("for {}{}<{}> {}{}{} {{", axis.name, s.axis, axis.extent, loop_name(s.kind),

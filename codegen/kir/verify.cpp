@@ -135,6 +135,11 @@ class Verifier {
     if (s.buffer < static_cast<int>(kernel_.params.size()) && error.empty()) {
       require(kernel_.params[s.buffer].access != Param::Access::read, "store to p{}, which is only read", s.buffer);
     }
+    if (s.update) {
+      require(s.buffer < static_cast<int>(kernel_.params.size()), "update of scratch p{}", s.buffer);
+      require(dtype && size_bytes(*dtype) > 1 && !is_complex(*dtype), "update of p{}, whose elements have 8 bits",
+              s.buffer);
+    }
   }
   void statement(const For& s) {
     require(s.axis > 0 && s.axis < static_cast<int>(open_.size()) && !open_[s.axis], "loop over an unknown axis");

@@ -110,6 +110,7 @@ llvm::Value* PhaseEmitter::lane_address(kir::BufferId buffer, DType dtype, Value
 }
 
 void PhaseEmitter::emit(const kir::Store& store) {
+  SHEAF_CHECK(!store.update, "an update in one step is for GPUs");
   const DType dtype = dtype_of(store.buffer);
   if (vector_.width == 1) {
     Value address = element(store.buffer, dtype, index_value(store.index, 64));

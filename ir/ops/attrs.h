@@ -188,6 +188,7 @@ struct Gather {
   // it is a linear map.
   bool has_fill = false;
   std::int64_t fill_bits = 0;
+  bool deterministic = true;  // of the scatter that is its transpose
 };
 /// Operands: x, indices, updates.
 struct Scatter {
@@ -200,6 +201,7 @@ struct Scatter {
   Dims<in(1)> index_dim = {};
   bool unique = false;
   bool sorted = false;  // the places windows start at ascend: the gradient of mul need not sort
+  bool deterministic = true;  // else what meets in one place may be combined in any order, but for set
 };
 
 struct Sort {

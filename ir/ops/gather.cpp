@@ -95,7 +95,8 @@ Values gather_transpose(Builder& b, const Eqn& e, const Values& operands, const 
                          .scatter_dims = a.start_index_map,
                          .operand_batch = a.operand_batch,
                          .indices_batch = a.indices_batch,
-                         .index_dim = a.index_dim}),
+                         .index_dim = a.index_dim,
+                         .deterministic = a.deterministic}),
           Value()};
 }
 

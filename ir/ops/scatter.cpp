@@ -247,7 +247,8 @@ constinit const OpDef scatter = {
         "The operand with each update combined into it (add, set, min, max, mul), in row-major order of the updates, so "
         "set keeps the last; each addition or product rounds to the dtype. The dims are gather's: updates dims "
         "`update_window_dims` run inside a window, which lacks the `inserted` and batch dims. A window out of range is "
-        "dropped. `unique` promises that no position is written twice, `sorted` that those of the indices ascend. With set the last writer gets the gradient, "
+        "dropped. `unique` promises that no position is written twice, `sorted` that those of the indices ascend. Without `deterministic` a GPU may combine the updates of a position in any "
+        "order, as they come, and flush subnormal sums of f32; set still keeps the last. With set the last writer gets the gradient, "
         "with min and max tied contributions share it, with mul it is exact at zeros.",
     .arity = 3,
     .attrs = attrs_of<Scatter>(),
@@ -267,7 +268,9 @@ constinit const OpDef scatter = {
                                .scatter_dims = a.scatter_dims,
                                .operand_batch = a.operand_batch,
                                .indices_batch = a.indices_batch,
-                               .index_vector_dim = static_cast<int>(a.index_dim[0])};
+                               .index_vector_dim = static_cast<int>(a.index_dim[0]),
+                               .is_unique = a.unique,
+                               .is_ordered = a.deterministic};
     },
     .on_parts = each_part,
     .eval = eval_scatter,
@@ -301,7 +304,9 @@ constinit const OpDef scatter = {
               "scatter f64[1], i32[3, 1] in (0, 0), f64[3] {combine=mul, inserted=[0], scatter_dims=[0], index_dim=[1], "
               "sorted=true}",
               "scatter f32[3, 2], i32[4, 1] in (-1, 4), f32[4, 2] {combine=mul, update_window_dims=[1], inserted=[0], "
-              "scatter_dims=[0], index_dim=[1]}"};
+              "scatter_dims=[0], index_dim=[1]}",
+              "scatter f64[3, 2], i32[20, 1] in (-1, 4), f64[20, 2] {update_window_dims=[1], inserted=[0], scatter_dims=[0], "
+              "index_dim=[1], deterministic=false}"};
         },
 };
 

@@ -211,7 +211,8 @@ Value gather_windows(Value x, Value indices, const Scatter& a, const DimList& si
                                  .index_dim = a.index_dim,
                                  .slice_sizes = sizes,
                                  .mode = lowering::OutOfBounds::fill,
-                                 .has_fill = true});
+                                 .has_fill = true,
+                                 .deterministic = a.deterministic});
 }
 
 Value take_along(Value x, Value positions, std::int64_t dim) {

@@ -49,6 +49,22 @@ TEST_CASE("writes out of range are dropped, or clipped where that is asked for")
   CHECK(reals(zeros({0}).at(array({0})).add(1, kClip)) == D{});
 }
 
+TEST_CASE("what meets may be combined in any order where the user says so, in gradients of reads too") {
+  const Indexing any{.deterministic = false};
+  const Array ids = array({0, 2, 0, 0, -1, 2, 0, 1, 0, 0, 2, 1, 0, 0, 0, 2, 1, 0});
+  const Array one = ones({18});
+  CHECK(reals(zeros({3}).at(ids).add(one, any)) == D{10, 3, 5});
+  CHECK(reals(ones({3}).at(ids).mul(one * 2, any)) == D{1024, 8, 32});
+  CHECK(reals(zeros({3}).at(ids).set(arange(18, f32), any)) == D{17, 16, 15});
+  const auto read = [&](Array table) { return sum(take(table, ids, 0, any)); };
+  CHECK(reals(grad(read)(zeros({3}))) == D{10, 3, 5});
+  const auto written = [&](Array u) { return sum(square(zeros({3}).at(ids).add(u, any))); };
+  CHECK(reals(grad(written)(one))[0] == 20);
+  for (const std::string& text : {jit(grad(read)).trace(zeros({3})).text(), jit(written).trace(one).text()})
+    CHECK(text.find("deterministic=false") != std::string::npos);
+  CHECK(reals(jit(vmap(grad(read)))(zeros({2, 3}))) == D{10, 3, 5, 10, 3, 5});
+}
+
 TEST_CASE("gradients of reads keep the mode, by reverse, forward and batched reverse") {
   const Array p = array({1.0});
   for (const auto& [options, slope] : {std::pair(kClip, 1.0), std::pair(kFill, 0.0)}) {

@@ -24,6 +24,7 @@ struct Moves {
   Group group;
   std::optional<ir::Schedule> schedule = {};
   Dims tile = {};
+  bool is_whole = false;  // inputs are small whole numbers, whose sums and products are exact in any order
 };
 
 ir::ops::Kernel plan_of(const Moves& m) {
@@ -48,7 +49,13 @@ void count(const std::vector<Moves>& all, Check check, bool keeps_out_of_banks =
   const auto indices = [](int, ir::Literal& x) {
     for (std::int64_t i = 0; x.type().dtype() == DType::i32 && i < x.size(); ++i) x.set_int(i, i * 5 % 9 - 1);
   };
+  const auto whole = [&](int input, ir::Literal& x) {
+    for (std::int64_t i = 0; i < x.size(); ++i) x.set(i, static_cast<double>(i % 5 - 2));
+    indices(input, x);
+  };
   for (const Moves& m : all) cases.push_back({m.name, build_kernel(m.group, plan_of(m), kir::kCudaGrain), indices});
+  for (std::size_t i = 0; i < all.size(); ++i)
+    if (all[i].is_whole) cases[i].prepare = whole;
   const KernelBatch batch(std::move(cases));
   const Text text(batch.functions);
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -257,6 +264,51 @@ TEST_CASE("rows that fit no block are read for each pass") {
   });
 }
 
+namespace {
+
+using Combine = ir::lowering::Scatter::Combine;
+
+/// Rows of updates into 7 rows.
+Group scattered(Combine combine, DType t, std::int64_t rows, std::int64_t columns, bool is_unique = false,
+                bool is_ordered = true) {
+  GroupMaker m;
+  const int x = m.input(t, {7, columns}), at = m.input(DType::i32, {rows, 1}), u = m.input(t, {rows, columns});
+  m.group.results = {m.node(ir::lowering::Scatter{combine, {1}, {0}, {0}, {}, {}, 1, is_unique, is_ordered}, {x, at, u},
+                            t, {7, columns})};
+  return m.group;
+}
+
+}  // namespace
+
+TEST_CASE("updates that may be combined in any order, or meet nowhere, are not sorted") {
+  const auto in_any_order = [](const std::string& name, Combine combine, DType t) {
+    return Moves{.name = name, .group = scattered(combine, t, 200, 3, false, false), .is_whole = true};
+  };
+  const auto of_integers = [](const std::string& name, Combine combine, DType t) {
+    return Moves{.name = name, .group = scattered(combine, t, 200, 3)};
+  };
+  const auto unique = [](const std::string& name, Combine combine, DType t) {
+    return Moves{.name = name, .group = scattered(combine, t, 9, 40, true)};
+  };
+  count(
+      {in_any_order("sum of f32", Combine::add, DType::f32), in_any_order("sum of f64", Combine::add, DType::f64),
+       in_any_order("sum of bf16", Combine::add, DType::bf16), in_any_order("sum of f16", Combine::add, DType::f16),
+       in_any_order("product of f64", Combine::mul, DType::f64),
+       in_any_order("greatest of f32", Combine::max, DType::f32),
+       in_any_order("least of bf16", Combine::min, DType::bf16), of_integers("sum of i32", Combine::add, DType::i32),
+       of_integers("sum of i64", Combine::add, DType::i64), of_integers("sum of u64", Combine::add, DType::u64),
+       of_integers("product of u32", Combine::mul, DType::u32), of_integers("least of i64", Combine::min, DType::i64),
+       of_integers("greatest of u16", Combine::max, DType::u16), unique("unique f32", Combine::add, DType::f32),
+       unique("unique i8", Combine::mul, DType::i8), unique("unique and set", Combine::set, DType::bf16)},
+      [](const KernelCase& c, const Counters&) { CHECK(c.kernel.phases.size() == 2); }, false);
+  const auto phases = [](const Group& group) {
+    return build_kernel(group, plan_of({"", group}), kir::kCudaGrain).phases.size();
+  };
+  CHECK(phases(scattered(Combine::add, DType::f32, 200, 3)) > 2);
+  CHECK(phases(scattered(Combine::set, DType::f32, 200, 3, false, false)) > 2);
+  CHECK(phases(scattered(Combine::add, DType::i8, 200, 3, false, false)) > 2);
+}
+
 TEST_CASE("a sort, a scatter and a recurrence have the bits of the CPU's nests") {
   using Kind = ir::lowering::Recurrence::Kind;
   const auto sorted = [](DType t, const Shape& dims, int dim) {
@@ -267,12 +319,6 @@ TEST_CASE("a sort, a scatter and a recurrence have the bits of the CPU's nests")
     m.group.nodes[order].first = first;
     m.group.nodes[order].result = 1;
     m.group.results = {first, order};
-    return m.group;
-  };
-  const auto scattered = [](ir::lowering::Scatter::Combine combine, DType t, std::int64_t rows, std::int64_t columns) {
-    GroupMaker m;
-    const int x = m.input(t, {7, columns}), at = m.input(DType::i32, {rows, 1}), u = m.input(t, {rows, columns});
-    m.group.results = {m.node(ir::lowering::Scatter{combine, {1}, {0}, {0}, {}, {}, 1}, {x, at, u}, t, {7, columns})};
     return m.group;
   };
   const auto running = [](Kind kind, DType t, const Shape& dims, int dim, bool is_reverse) {
@@ -287,7 +333,6 @@ TEST_CASE("a sort, a scatter and a recurrence have the bits of the CPU's nests")
     return m.group;
   };
   using ir::Schedule;
-  using Combine = ir::lowering::Scatter::Combine;
   count(
       {{"sort", sorted(DType::f32, {3, 90}, 1)},
        {"sort of a longer row than a block holds", sorted(DType::i8, {5000}, 0)},

@@ -223,6 +223,11 @@ SF_INLINE T sf_atomic(T* p, T value, F f) {
 SF_ATOMICS_OF_INTEGER(int)
 SF_ATOMICS_OF_INTEGER(unsigned)
 SF_ATOMICS_OF_INTEGER(unsigned long long)
+SF_ATOMIC(atomicMin, long long, b < a ? b : a)
+SF_ATOMIC(atomicMax, long long, b > a ? b : a)
+SF_INLINE unsigned short atomicCAS(unsigned short* p, unsigned short expected, unsigned short value) {
+  return sf_atomic(p, value, [expected](unsigned short a, unsigned short b) { return a == expected ? b : a; });
+}
 SF_ATOMIC(atomicAdd, float, a + b)
 SF_ATOMIC(atomicAdd, double, a + b)
 SF_ATOMIC(atomicExch, float, b)

@@ -297,6 +297,9 @@ struct Indexing {
   // clip, moved inside; reads need none. SHEAF_DEBUG_INDEX=1 finds those that do not hold.
   bool unique = false;  // no place is written twice: derivatives are cheaper
   bool sorted = false;  // the places ascend in row-major order: so is that of mul
+  // Of a write, and of the gradient of a read. False: a GPU may combine what meets in one place in any order, which is
+  // quicker, and gives sums of floats that differ from run to run. set keeps the last all the same.
+  bool deterministic = true;
 };
 
 /// What x.at(...) gives: an indexed place, to be read or replaced in a copy.

@@ -1,7 +1,7 @@
 // Scatter: the operand is copied unless the result takes its place, then the updates are applied in row-major order,
 // one after the other for each destination. Batch dims and window dims that no index moves are independent of that
 // order: they are the units and the vector lanes. On a GPU the updates are sorted by destination first, and each
-// destination has a thread.
+// destination has a thread; where no order shows in the result, each update has one.
 #include <algorithm>
 #include <bit>
 #include <limits>
@@ -23,16 +23,16 @@ int find(const Dims& list, std::int64_t d) {
   return it == list.end() ? -1 : static_cast<int>(it - list.begin());
 }
 
-const ir::ScalarFn* combine_fn(low::Scatter::Combine combine, DType t) {
+std::optional<ScalarOp> combine_op(low::Scatter::Combine combine) {
   using enum low::Scatter::Combine;
   switch (combine) {
-    case set: return nullptr;
-    case add: return &ir::scalar_primitive(is_bool(t) ? ScalarOp::or_ : ScalarOp::add, t);
-    case mul: return &ir::scalar_primitive(is_bool(t) ? ScalarOp::and_ : ScalarOp::mul, t);
-    case min: return &ir::scalar_primitive(is_bool(t) ? ScalarOp::and_ : ScalarOp::min, t);
-    case max: return &ir::scalar_primitive(is_bool(t) ? ScalarOp::or_ : ScalarOp::max, t);
+    case set: return std::nullopt;
+    case add: return ScalarOp::add;
+    case mul: return ScalarOp::mul;
+    case min: return ScalarOp::min;
+    case max: return ScalarOp::max;
   }
-  return nullptr;
+  return std::nullopt;
 }
 
 /// Of fewer updates in a row than this, a GPU too applies one after the other.
@@ -64,6 +64,7 @@ class ScatterTemplate {
     std::int64_t rows = 1, steps = 1;  // independent rows of lanes; ordered steps of each
     for (std::size_t i = 0; i + 1 < free_.size(); ++i) rows *= update_dims_[free_[i]];
     for (std::int64_t d : ordered_) steps *= update_dims_[d];
+    if (k_.grain().is_gpu() && has_any_order()) return emit_unordered();
     if (k_.grain().is_gpu() && steps >= kWorthSorting) return emit_sorted(steps);
     const std::int64_t block = std::min<std::int64_t>(lanes, kLanes), blocks = (lanes + block - 1) / block;
     const double item_ps = static_cast<double>(steps) * (3000 + 30.0 * static_cast<double>(block));
@@ -176,10 +177,35 @@ class ScatterTemplate {
     return value;
   }
 
+  // ---- in any order ----
+
+  /// Integers come to the same in any order; floats where the user does not mind. Bytes have no instruction.
+  bool has_any_order() const {
+    if (scatter_.is_unique) return true;
+    const DType t = g_.dtype(target_.node);
+    return scatter_.combine != low::Scatter::Combine::set && size_bytes(t) > 1 && (is_int(t) || !scatter_.is_ordered);
+  }
+
+  /// One element of one update for each unit; units that meet update in one step.
+  void emit_unordered() {
+    PhaseBuilder b = k_.begin_phase(num_elements(update_dims_));
+    b_ = &b;
+    const Position update = unflatten(b.indices(), b.unit(), update_dims_);
+    Reader reader(b, g_, k_.buffers);
+    const Destination to = destination(reader, update, -1);
+    const ValueId value = read_update(reader, update);
+    if (scatter_.is_unique) {
+      b.store(target_.buffer, to.flat, combined(b.load(target_.buffer, to.flat, to.inside), value), to.inside);
+    } else {
+      b.update(target_.buffer, to.flat, *combine_op(scatter_.combine), value, to.inside);
+    }
+    k_.end_phase(b);
+  }
+
   ValueId combined(ValueId before, ValueId update) {
-    const ir::ScalarFn* fn = combine_fn(scatter_.combine, b_->dtype(update));
+    const std::optional<ScalarOp> op = combine_op(scatter_.combine);
     const ValueId args[] = {before, update};
-    return fn ? b_->call(*fn, args) : update;
+    return op ? b_->call(ir::scalar_primitive(*op, b_->dtype(update)), args) : update;
   }
 
   // ---- sorted by destination ----

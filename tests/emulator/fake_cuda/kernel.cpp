@@ -194,6 +194,11 @@ std::string wrong_with(const Function& f, const emulator::Launch& l) {
                              block.y, block.z));
   if (threads > f.kernel->max_threads)
     return wrong(fmt::format("{} threads, its launch bound is {}", threads, f.kernel->max_threads));
+  std::int64_t parameter_bytes = 0;
+  for (const int bytes : f.kernel->param_bytes) parameter_bytes += (bytes + 7) / 8 * 8;
+  const int most_bytes = driver().options.version >= 12010 ? 32764 : 4096;
+  if (parameter_bytes > most_bytes)
+    return wrong(fmt::format("{} bytes of parameters, the limit is {}", parameter_bytes, most_bytes));
   if (l.dynamic_shared_bytes > f.max_dynamic_bytes)
     return wrong(
         fmt::format("{} bytes of dynamic shared memory, it may have {}", l.dynamic_shared_bytes, f.max_dynamic_bytes));

@@ -120,12 +120,6 @@ std::unique_ptr<Backend> missing_backend(std::string name, absl::Status why) {
 
 std::unique_ptr<Backend> cpu_backend(int ordinal) { return std::make_unique<CpuBackend>(ordinal); }
 
-absl::Status copy_between(Backend& to, std::byte* into, Backend& from, const std::byte* bytes_at, std::int64_t bytes) {
-  if (from.is_host()) return to.write(into, bytes_at, bytes);
-  if (to.is_host()) return from.read(into, bytes_at, bytes);
-  return to.copy(into, bytes_at, bytes);
-}
-
 absl::StatusOr<const std::byte*> HostCopies::operand(const std::byte* at, std::int64_t bytes) {
   if (backend_->is_host()) return at;
   counters().bytes_through_host.fetch_add(bytes, std::memory_order_relaxed);

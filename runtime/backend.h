@@ -22,6 +22,7 @@ namespace sheaf::runtime {
 class CudaContext;
 class Kernel;
 class Memory;
+class Queue;
 
 /// A kernel with the buffers it is run on.
 struct Launch {
@@ -87,18 +88,18 @@ class Backend {
   virtual absl::StatusOr<bool> replay(std::span<const Launch> launches, std::unique_ptr<Replays>& replays);
 
   Flights& flights() { return flights_; }
+  /// Where runs wait for their turn, holding memory; null where nobody has said so.
+  Queue* queue() const { return queue_; }
+  void set_queue(Queue* queue) { queue_ = queue; }
 
  private:
   Flights flights_;
+  Queue* queue_ = nullptr;
 };
 
 std::unique_ptr<Backend> cpu_backend(int ordinal);
 /// In place of one that cannot be used: everything fails with `why`.
 std::unique_ptr<Backend> missing_backend(std::string name, absl::Status why);
-
-/// From memory of one device to memory of another, of whichever kinds. `to` has the bytes for whatever it is asked
-/// next.
-absl::Status copy_between(Backend& to, std::byte* into, Backend& from, const std::byte* bytes_at, std::int64_t bytes);
 
 template <class T>
 absl::StatusOr<T> read_value(Backend& backend, const std::byte* from) {

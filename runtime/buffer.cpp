@@ -9,7 +9,6 @@
 #include "fmt/format.h"
 #include "ir/check.h"
 #include "ir/log.h"
-#include "runtime/cuda_copies.h"
 #include "runtime/device.h"
 #include "runtime/fork.h"
 #include "runtime/recycled.h"
@@ -241,33 +240,6 @@ absl::Status Buffer::to_host(std::span<std::byte> to, std::int64_t offset) const
   absl::StatusOr<std::shared_ptr<const std::byte>> bytes = view_in_place();
   if (!bytes.ok()) return bytes.status();
   return device_.backend().download(to.data(), bytes->get() + offset, std::ssize(to));
-}
-
-absl::StatusOr<BufferPtr> Buffer::copy_to(Device& to, Loc made_at) const {
-  std::lock_guard lock(launch_mutex());
-  absl::StatusOr<Pin> from = pin();
-  if (!from.ok()) return from.status();
-  auto completion = std::make_shared<Completion>();
-  absl::StatusOr<BufferPtr> copy = allocate(to, bytes_, made_at, completion);
-  if (!copy.ok()) return copy;
-  if (device_.backend().cuda_context() && to.backend().cuda_context()) {
-    const Region all{.dims = {bytes_}, .start = {0}};
-    BlockOnGpu block{device_.backend().cuda_context(), from->storage(), completion_, all, all, {bytes_}};
-    auto ask = [pin = std::make_unique<Pin>(*std::move(from)), block = std::move(block), into = (*copy)->storage_,
-                completion, &to] { copy_across(to.backend(), into, {&block, 1}, 1, completion); };
-    if (absl::Status status = to.queue().push(std::move(ask)); !status.ok()) return status;
-    return copy;
-  }
-  auto run = [from = std::make_unique<Pin>(*std::move(from)), before = completion_, into = (*copy)->storage_,
-              completion, bytes = bytes_, &source = device_.backend(), &target = to.backend()]() mutable {
-    absl::Status status = before ? before->wait() : absl::OkStatus();
-    if (status.ok()) status = copy_between(target, into->data(), source, from->storage()->data(), bytes);
-    if (status.ok()) status = target.drain();
-    from.reset();
-    completion->finish(std::move(status));
-  };
-  if (absl::Status status = to.queue().push(std::move(run)); !status.ok()) return status;
-  return copy;
 }
 
 }  // namespace sheaf::runtime

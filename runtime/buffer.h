@@ -167,8 +167,6 @@ class Buffer {
   /// unchanged while the returned pointer is held, even when the buffer is donated meanwhile: the run that was to take
   /// the memory then works on a copy.
   absl::StatusOr<std::shared_ptr<const std::byte>> view() const;
-  /// A pending copy on `to`, made by `to`'s queue.
-  absl::StatusOr<BufferPtr> copy_to(Device& to, Loc made_at) const;
 
   // For whoever queues work on buffers.
   /// The memory, pinned, or the error of a donated buffer.

@@ -22,6 +22,7 @@
 #include "runtime/cuda_staging.h"
 #include "runtime/fork.h"
 #include "runtime/kernel.h"
+#include "runtime/queue.h"
 
 namespace sheaf::runtime {
 namespace {
@@ -139,9 +140,10 @@ void CudaBackend::give_back(std::byte* region) const {
   if (gpu_.enter().ok()) (void)gpu_.cuda.cuMemFree(cuda_address(region));
 }
 
-/// Work in flight keeps memory; so does the arena, which may have been another program's.
+/// Work in flight keeps memory, and so do runs that the device was not asked for yet; and the arena, which may have been
+/// another program's.
 bool CudaBackend::make_room() {
-  if (flights().wait_for_oldest()) return true;
+  if (flights().wait_for_oldest() || (queue() && queue()->wait_for_one())) return true;
   std::shared_ptr<Memory> idle;
   std::lock_guard lock(mutex_);
   if (!arena_ || arena_.use_count() > 1) return false;

@@ -148,6 +148,21 @@ absl::StatusOr<const CudaProducts::Prepared*> CudaProducts::prepared(const Produ
   return &it->second;
 }
 
+/// Asked for once, so that who does a product does not change from run to run with what memory is free.
+bool CudaProducts::has_work_space() {
+  if (work_space_ || was_refused_) return !was_refused_;
+  absl::StatusOr<std::shared_ptr<Memory>> memory = Memory::allocate(memory_, kWorkSpace, Loc{});
+  if (memory.ok()) {
+    work_space_ = *std::move(memory);
+    return true;
+  }
+  was_refused_ = true;
+  ir::log(ir::LogTopic::runtime,
+          "{}: no work space for cuBLASLt, whose products Sheaf's own kernels do from now on: {}", device_,
+          std::string(memory.status().message()));
+  return false;
+}
+
 absl::StatusOr<bool> CudaProducts::run(const Product& product, const std::byte* a, const std::byte* b, std::byte* out,
                                        CUstream stream) {
   std::lock_guard lock(mutex_);
@@ -159,11 +174,7 @@ absl::StatusOr<bool> CudaProducts::run(const Product& product, const std::byte* 
   if (!how.ok()) return how.status();
   const Prepared& p = **how;
   if (!p.is_possible) return false;
-  if (p.chosen.workspaceSize > 0 && !work_space_) {
-    absl::StatusOr<std::shared_ptr<Memory>> memory = Memory::allocate(memory_, kWorkSpace, Loc{});
-    if (!memory.ok()) return memory.status();
-    work_space_ = *std::move(memory);
-  }
+  if (p.chosen.workspaceSize > 0 && !has_work_space()) return false;
   union {
     float of_f32;
     double of_f64;

@@ -29,7 +29,7 @@ class CudaProducts {
       : device_(std::move(device)), memory_(memory), open_(open) {}
 
   /// Puts the product on the stream, in the GPU's context, which is current. False, and nothing done, where there is no
-  /// library, or it has no kernel for this.
+  /// library, or it has no kernel for this, or there is no memory for its work space.
   absl::StatusOr<bool> run(const codegen::Product& product, const std::byte* a, const std::byte* b, std::byte* out,
                            linear_algebra::CUstream stream);
 
@@ -44,6 +44,7 @@ class CudaProducts {
   using Alignments = std::array<std::uint32_t, 3>;
 
   bool start();
+  bool has_work_space();
   absl::StatusOr<const Prepared*> prepared(const codegen::Product& product, const Alignments& alignments);
   absl::Status describe(const codegen::Product& product, Prepared& prepared) const;
   absl::Status choose(const Alignments& alignments, Prepared& prepared) const;
@@ -56,6 +57,7 @@ class CudaProducts {
   const CublasLt* library_ = nullptr;  // null: there is none
   linear_algebra::cublasLtHandle_t handle_ = nullptr;
   std::map<std::pair<codegen::Product, Alignments>, Prepared> prepared_;  // never forgotten
+  bool was_refused_ = false;  // memory for what follows
   std::shared_ptr<Memory> work_space_;  // of all products, which follow each other on the GPU's one stream
 };
 

@@ -379,8 +379,12 @@ absl::StatusOr<bool> CudaSolver::run(const codegen::LibraryCall& call, std::span
                                      CUstream stream) {
   const auto& what = std::get<Library>(call.what);
   if (what.batch == 0 || what.rows == 0) return true;  // nothing to write
-  if (is_for_host(what)) return false;
   std::lock_guard lock(mutex_);
+  if (is_for_host(what)) {
+    if (!std::exchange(has_told_of_host_, true))
+      ir::log(ir::LogTopic::runtime, "{}: many small matrices by LAPACK, on copies in the host's memory", device_);
+    return false;
+  }
   if (!start(what.routine)) return false;
   absl::Status status =
       what.routine == Library::Routine::triangular_solve

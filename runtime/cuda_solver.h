@@ -41,7 +41,7 @@ class CudaSolver {
   const std::string device_;
   Allocator& memory_;
   std::mutex mutex_;  // guards what follows, and holds the steps of one call together on the stream
-  bool has_started_cublas_ = false, has_started_cusolver_ = false;
+  bool has_started_cublas_ = false, has_started_cusolver_ = false, has_told_of_host_ = false;
   const Cublas* cublas_ = nullptr;  // null: there is none
   const Cusolver* cusolver_ = nullptr;
   linear_algebra::cublasHandle_t cublas_handle_ = nullptr;

@@ -112,7 +112,9 @@ void finish_gpu_work() {
 }  // namespace
 
 Device::Device(int id, std::unique_ptr<Backend> backend)
-    : id_(id), backend_(std::move(backend)), queue_("sheaf-" + backend_->name(), kQueueDepth) {}
+    : id_(id), backend_(std::move(backend)), queue_("sheaf-" + backend_->name(), kQueueDepth) {
+  backend_->set_queue(&queue_);
+}
 
 std::vector<Device*> devices() {
   DeviceList& list = device_list();

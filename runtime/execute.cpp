@@ -110,6 +110,16 @@ struct Executable::Addresses {
   std::vector<Flight::Check> checks;
 };
 
+namespace {
+
+/// Of checks whose work is over; null if all hold.
+const Flight::Check* first_failed(std::span<const Flight::Check> checks) {
+  const auto failed = std::ranges::find(checks, std::byte{0}, [](const Flight::Check& c) { return *c.holds; });
+  return failed == checks.end() ? nullptr : &*failed;
+}
+
+}  // namespace
+
 absl::StatusOr<FlightPtr> Executable::execute_steps(Execution& execution) const {
   Backend& backend = execution.device.backend();
   std::shared_ptr<Memory> arena;
@@ -131,7 +141,11 @@ absl::StatusOr<FlightPtr> Executable::execute_steps(Execution& execution) const 
   // What this device brought to collectives that it has not waited for may lie in the arena.
   if (!status.ok() && execution.spmd) execution.spmd->leave(execution.position);
   // Nothing may still use the arena when it goes back.
-  if (absl::Status done = backend.drain(); status.ok()) status = std::move(done);
+  if (absl::Status done = backend.drain(); !done.ok()) {
+    if (status.ok()) status = std::move(done);
+  } else if (const Flight::Check* failed = first_failed(at.checks)) {
+    status = failed->otherwise;  // came before whatever could not be asked for
+  }
   if (!status.ok()) return status;
   return nullptr;
 }
@@ -189,8 +203,7 @@ absl::Status Executable::run_check(const codegen::Check& check, Loc loc, Address
 absl::Status Executable::settle_checks(Addresses& at) const {
   if (at.checks.empty()) return absl::OkStatus();
   if (absl::Status status = at.backend().drain(); !status.ok()) return status;
-  for (const Flight::Check& check : at.checks)
-    if (*check.holds == std::byte{0}) return check.otherwise;
+  if (const Flight::Check* failed = first_failed(at.checks)) return failed->otherwise;
   at.checks.clear();
   return absl::OkStatus();
 }

@@ -10,6 +10,11 @@
 #include "runtime/signals.h"
 
 namespace sheaf::runtime {
+namespace {
+
+thread_local bool is_of_a_queue = false;  // this thread
+
+}  // namespace
 
 Queue::Queue(std::string name, int depth) : name_(std::move(name)), depth_(depth) {}
 
@@ -59,6 +64,15 @@ absl::Status Queue::drain() {
   return absl::OkStatus();
 }
 
+bool Queue::wait_for_one() {
+  if (is_of_a_queue || !check_not_forked().ok()) return false;
+  std::unique_lock lock(mutex_);
+  const std::uint64_t done = done_count_;
+  if (done == pushed_count_) return false;
+  done_.wait(lock, [&] { return done_count_ > done; });
+  return true;
+}
+
 bool Queue::is_idle() {
   std::lock_guard lock(mutex_);
   return done_count_ == pushed_count_;
@@ -79,6 +93,7 @@ void Queue::stop() {
 }
 
 void Queue::work() {
+  is_of_a_queue = true;
   std::unique_lock lock(mutex_);
   for (;;) {
     pushed_.wait(lock, [&] { return is_stopping_ || !tasks_.empty(); });

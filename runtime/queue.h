@@ -28,6 +28,9 @@ class Queue {
   absl::Status push(Task task);
   /// Blocks until all tasks pushed before this call are done.
   absl::Status drain();
+  /// Blocks until one more task is done. False where none waits or runs, and on the thread of any queue: tasks of one
+  /// may wait for another.
+  bool wait_for_one();
   /// Nothing waits or runs.
   bool is_idle();
   /// Finishes the task that runs, drops the others and ends the thread. Called once, and not from a task.

@@ -117,10 +117,37 @@ Entry shapes(DType t, std::span<const Shape> all) {
   return e;
 }
 
+/// Updates that meet by atomics, and those that do not meet.
+Entry updates(std::span<const DType> dtypes) {
+  Entry e{"updates", {}};
+  for (const DType t : dtypes) {
+    const Array x = abstract({1000}, t), at = abstract({300}, i32), u = abstract({300}, t);
+    const Indexing any{.deterministic = false};
+    e.programs.push_back(traced([&](Array a, Array i, Array v) { return a.at(i).add(v, any); }, x, at, u));
+    e.programs.push_back(traced([&](Array a, Array i, Array v) { return a.at(i).mul(v, any); }, x, at, u));
+    e.programs.push_back(traced([&](Array a, Array i, Array v) { return a.at(i).min(v, any); }, x, at, u));
+    e.programs.push_back(traced([](Array a, Array i, Array v) { return a.at(i).add(v, {.unique = true}); }, x, at, u));
+  }
+  return e;
+}
+
+/// More buffers than a launch has parameters for.
+Entry many_buffers() {
+  Entry e{"many buffers", {}};
+  const auto sum = [](std::vector<Array> all) {
+    Array x = all[0];
+    for (std::size_t i = 1; i < all.size(); ++i) x = x * 0.5 + all[i];
+    return x;
+  };
+  e.programs.push_back(traced(sum, std::vector<Array>(600, abstract({1000, 77}, bf16))));
+  return e;
+}
+
 struct Scope {
   std::vector<DType> dtypes;
   std::vector<Shape> shapes;
   std::vector<std::int64_t> heads;  // features of one, of attention
+  std::vector<DType> indexed;
 };
 
 std::vector<Entry> templates(const Scope& scope) {
@@ -130,6 +157,8 @@ std::vector<Entry> templates(const Scope& scope) {
     all.push_back(attentions(t, scope.heads));
     all.push_back(shapes(t, scope.shapes));
   }
+  all.push_back(updates(scope.indexed));
+  all.push_back(many_buffers());
   return all;
 }
 
@@ -268,14 +297,15 @@ std::string through_the_gate(const std::vector<Entry>& entries) {
 }  // namespace
 
 TEST_CASE("no kernel of any template spills, and every one can be launched" * doctest::test_suite("full")) {
-  through_the_gate(templates({.dtypes = {bf16}, .shapes = {{1000, 777}}, .heads = {64}}));
+  through_the_gate(templates({.dtypes = {bf16}, .shapes = {{1000, 777}}, .heads = {64}, .indexed = {bf16, i64}}));
 }
 
 TEST_CASE("no generated kernel spills, and what each takes is known" * doctest::test_suite("soak")) {
   std::vector<Entry> entries = ops();
   std::ranges::move(templates({.dtypes = {f32, f64, f16, bf16},
                                .shapes = {{7, 33}, {1000, 777}, {3, 100'000}, {100'000, 3}, {512, 4096}},
-                               .heads = {16, 64, 128, 256}}),
+                               .heads = {16, 64, 128, 256},
+                               .indexed = {f32, f64, f16, bf16, i16, u16, i32, u32, i64, u64}}),
                     std::back_inserter(entries));
   if (const std::string text = through_the_gate(entries); !text.empty()) compare_with_snapshot(text);
 }

@@ -314,6 +314,17 @@ TEST_CASE("why there is no library is logged once") {
   CHECK(text.find("products by kernels", first + why.size()) == std::string::npos);
 }
 
+TEST_CASE("a library that there is no memory for leaves products to kernels, which is logged once") {
+  CHECK(said_on_gpu({{"SHEAF_GPU_MEMORY_LIMIT", "16M"}}) == kValues + "0 calls\n");
+  const std::string why =
+      "sheaf runtime: cuda:0: no work space for cuBLASLt, whose products Sheaf's own kernels do from now on: out of "
+      "memory on cuda:0: 32.0 MiB asked";
+  const std::string text = said_on_gpu({{"SHEAF_GPU_MEMORY_LIMIT", "16M"}, {"SHEAF_LOG", "runtime"}});
+  const std::size_t first = text.find(why);
+  REQUIRE(first != std::string::npos);
+  CHECK(text.find("no work space", first + why.size()) == std::string::npos);
+}
+
 TEST_CASE("a wrong SHEAF_CUBLASLT is one warning, and products go by their size") {
   CHECK(said_on_gpu({{"SHEAF_CUBLASLT", "often"}}) ==
         "sheaf warning: SHEAF_CUBLASLT=often is neither never nor always; products go by their size\n" + kValues +

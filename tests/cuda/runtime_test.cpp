@@ -287,6 +287,35 @@ TEST_CASE("a check that fails is told by everything that was computed from the r
   CHECK(said_in_any_order("gpu checks") == "8\n" + failed + failed + "5\n");
 }
 
+TEST_CASE("[gpu refused behind a check] a program" * doctest::skip()) {
+  runtime::device(0);
+  auto& cuda = const_cast<runtime::Cuda&>(**runtime::Cuda::load());
+  auto f = jit([](Array x, Array w) {
+    check(sum(x) > 0.0, "the sum is positive");
+    return dot(x, w);
+  });
+  const Array w = square(0.1).wait(), good = square(0.5).wait(), bad = square(-5.0).wait();
+  static decltype(cuda.cuLaunchKernelEx) launches;
+  static int calls = 0, refused = 0;
+  launches = cuda.cuLaunchKernelEx;
+  cuda.cuLaunchKernelEx = [](const cuda::CUlaunchConfig* config, cuda::CUfunction function, void** parameters,
+                             void** extra) {
+    return ++calls == refused ? cuda::CUDA_ERROR_INVALID_VALUE : launches(config, function, parameters, extra);
+  };
+  (void)f(good, w).wait();
+  refused = calls;  // the last
+  for (const Array& x : {good, bad}) {
+    calls = 0;
+    say_error_of([&] { f(x, w).wait(); });
+  }
+}
+
+TEST_CASE("a check that does not hold is told, though a later kernel could not be asked for") {
+  const std::string said = said_on_gpu("gpu refused behind a check");
+  CHECK(said.find(": CUDA_ERROR_INVALID_VALUE (1): invalid argument\n") != std::string::npos);
+  CHECK(said.ends_with("\nHERE: HERE: check failed: the sum is positive\n"));
+}
+
 TEST_CASE("[gpu found meanwhile] a program" * doctest::skip()) {
   auto positive = jit([](Array x) {
     check(sum(x) > 0.0, "the sum is positive");
@@ -402,6 +431,21 @@ TEST_CASE("[gpu run ahead of memory] a program" * doctest::skip()) {
 TEST_CASE("where memory is short, the host waits for work in flight to give some back") {
   CHECK(said_in_any_order("gpu run ahead of memory", {{"SHEAF_GPU_MEMORY_LIMIT", "64M"}}) ==
         "1.1259e+15\nat most 64 MiB in use\n");
+}
+
+TEST_CASE("[gpu queued ahead of memory] a program" * doctest::skip()) {
+  auto twice = jit([](Array x) {
+    return while_loop([](Array y) { return y[0] < 1e15; }, [](Array y) { return y * 2.0 + 1.0; }, x) * 0.5;
+  });
+  Array x = zeros({1 << 20});
+  for (int i = 0; i < 20; ++i) x = twice(x);  // 4 MiB each, and the host looks at them
+  say("{:.6g}", x[7].item<float>());
+  say("at most {} MiB in use", memory_stats(devices()[0]).peak_bytes >> 20 <= 48 ? "48" : "more than 48");
+}
+
+TEST_CASE("where memory is short, the host waits for runs that wait for their turn to give some back") {
+  CHECK(said_in_any_order("gpu queued ahead of memory", {{"SHEAF_GPU_MEMORY_LIMIT", "48M"}}) ==
+        "5.6295e+14\nat most 48 MiB in use\n");
 }
 
 TEST_CASE("[gpu full] a program" * doctest::skip()) {

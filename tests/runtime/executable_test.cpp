@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "ir/log.h"
+#include "runtime/assemble.h"
 #include "runtime/counters.h"
 #include "tests/runtime/programs.h"
 
@@ -120,15 +121,16 @@ TEST_CASE("memory that is read elsewhere is not overwritten by a donation") {
   }
   SUBCASE("a copy to another device") {
     ensure_devices(2);
-    const BufferPtr a = floats(10, 1);
     testing::is_gate_open = false;
     const BufferPtr blocker = run_one(slow, {floats(10, 0, kCall, device(1)), floats(10, 0, kCall, device(1))});
-    const BufferPtr copy = *a->copy_to(device(1), kCall);
+    const BufferPtr a = run_one(slow, {floats(10, 1), floats(10, 0)});
+    const Region all{.dims = {a->bytes()}, .start = {0}};
+    const BufferPtr copy = *assemble(device(1), a->bytes(), 1, {{a, all, all, {a->bytes()}}}, kCall);
     const BufferPtr later = run_one(step, {a, b}, {.donated = {true, false}, .loc = kCall});
     CHECK(later->is_pending());
     testing::open_gate();
-    CHECK(only_value(copy) == 1);
-    CHECK(only_value(later) == 13);
+    CHECK(only_value(copy) == 4);
+    CHECK(only_value(later) == 25);
     CHECK(only_value(blocker) == 0);
   }
 }

@@ -122,8 +122,10 @@ class Lowering {
       frame.place[e.out(j)] = outputs.back();
     }
     loc_ = e.loc;
+    work_ = {};
     step_temporaries_ = 0;
     if (plan.schedule == ir::Schedule::host) return add_host_step(frame, plan, *e.regions[0], inputs, outputs);
+    work_ = ir::work_of(e);
     if (plan.schedule == ir::Schedule::attention) {
       inputs.insert(inputs.end(), outputs.begin(), outputs.end());
       return add_step(frame, plan.name, kir::attention_kernel(*e.regions[0]), std::move(inputs));
@@ -141,6 +143,7 @@ class Lowering {
                      const std::vector<BufferRef>& inputs, const std::vector<BufferRef>& outputs) {
     const ir::Eqn& e = ir::host_step(body);
     const Loc loc = loc_;
+    ir::Work work;
     std::vector<BufferRef> operands;
     for (Value v : e.operands) operands.push_back(inputs[v.index()]);
     const std::int64_t arena = frame.arena + plan.frame;
@@ -167,8 +170,10 @@ class Lowering {
       control->what = std::move(call);
     } else if (const auto* library = std::get_if<ir::lowering::Library>(&lowering)) {
       control->what = library_call(*library, e, operands, outputs);
+      work = ir::work_of(e);
     } else if (const auto* together = std::get_if<ir::lowering::Collective>(&lowering)) {
       control->what = collective(*together, e, operands, outputs);
+      work = ir::work_of(e);
     } else {
       SHEAF_CHECK(std::holds_alternative<ir::lowering::Branch>(lowering), plan.name + ": no host step");
       Branch branch{.index = operands[0], .branches = {}};
@@ -176,7 +181,7 @@ class Lowering {
       for (const ir::FunctionRef& f : e.regions) branch.branches.push_back(steps_of(*f, operands, outputs, arena));
       control->what = std::move(branch);
     }
-    frame.steps.push_back({.kernel = -1, .buffers = {}, .loc = loc, .control = std::move(control)});
+    frame.steps.push_back({.kernel = -1, .buffers = {}, .loc = loc, .control = std::move(control), .work = work});
   }
 
   static Step await_step(const Step& begun) {
@@ -372,6 +377,7 @@ class Lowering {
   static void take_by_library(std::vector<Step>& steps, const Product& product, const std::vector<BufferRef>& buffers) {
     auto control = std::make_shared<Control>();
     const Loc loc = steps.back().loc;
+    const ir::Work work = steps.back().work;
     LibraryCall call{.what = product,
                      .dtype = product.a.dtype,
                      .operands = {buffers[product.is_exchanged], buffers[!product.is_exchanged]},
@@ -379,7 +385,7 @@ class Lowering {
                      .otherwise = {}};
     call.otherwise.push_back(std::move(steps.back()));
     control->what = std::move(call);
-    steps.back() = {.kernel = -1, .buffers = {}, .loc = loc, .control = std::move(control)};
+    steps.back() = {.kernel = -1, .buffers = {}, .loc = loc, .control = std::move(control), .work = work};
   }
 
   void add_step(Frame& frame, const std::string& name, kir::Kernel kernel, std::vector<BufferRef> buffers) {
@@ -395,7 +401,7 @@ class Lowering {
     SHEAF_CHECK(status.ok(), std::string(status.message()));
     const int index = program_.target.is_gpu() ? gpu_kernel(name, std::move(kernel), buffers)
                                                : cpu_kernel(name, std::move(kernel));
-    frame.steps.push_back({.kernel = index, .buffers = std::move(buffers), .loc = loc_});
+    frame.steps.push_back({.kernel = index, .buffers = std::move(buffers), .loc = loc_, .work = work_});
   }
 
   /// The kernel under this name and text, which `complete` fills in if it is new. The name has the hash of the loop
@@ -461,6 +467,7 @@ class Lowering {
   std::vector<int> lanes_;  // of each of the program's groups
   std::vector<int> slot_alignments_;
   Loc loc_;
+  ir::Work work_;
   absl::flat_hash_map<std::string, int> kernel_ids_;
 };
 

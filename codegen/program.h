@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "codegen/target.h"
+#include "ir/cost.h"
 #include "ir/lowering.h"
 #include "ir/type.h"
 #include "sheaf/source.h"
@@ -73,6 +74,7 @@ struct Step {
   std::vector<BufferRef> buffers;  // in the order of the kernel's parameters
   Loc loc;  // the user's line of the group's hero
   std::shared_ptr<const Control> control = nullptr;  // if set, the step is this and no kernel
+  ir::Work work = {};  // of a kernel, library call or collective: what a profile says of it
 };
 
 /// A loop. Each step reads the carries at slots `from` and writes them at slots `to`, alternating between two buffers

@@ -2,12 +2,11 @@
 // stage says why it stands where it does; the lines between say what holds from there on.
 #include "passes/pipeline.h"
 
-#include <chrono>
-
 #include "ir/check.h"
 #include "ir/complex.h"
 #include "ir/environment.h"
 #include "ir/log.h"
+#include "ir/profile.h"
 #include "ir/verify.h"
 #include "passes/emit.h"
 #include "passes/fuse.h"
@@ -113,16 +112,24 @@ void check(const FunctionRef& f, std::string_view stage) {
 std::span<const Pass> pipeline_passes() { return kStages; }
 
 Plan run_pipeline(const FunctionRef& traced, const PipelineOptions& options) {
-  using Clock = std::chrono::steady_clock;
   int number = 0;
-  Clock::time_point before = Clock::now();
+  std::int64_t before = profile_clock_ns();
   const auto done = [&](std::string_view name, const FunctionRef& f) {
-    const std::chrono::duration<double, std::milli> took = Clock::now() - before;
-    log(LogTopic::passes, "{}: {} equations after {}, {:.3f} ms", traced->name(), f->eqns().size(), name, took.count());
+    constexpr double kMsPerNs = 1e-6;
+    const std::int64_t now = profile_clock_ns();
+    log(LogTopic::passes, "{}: {} equations after {}, {:.3f} ms", traced->name(), f->eqns().size(), name,
+        static_cast<double>(now - before) * kMsPerNs);
+    if (is_profiled())
+      add_span({.activity = Activity::pass,
+                .row = thread_row(),
+                .name = profile_name(name),
+                .begin_ns = before,
+                .end_ns = now,
+                .call = current_call()});
     if (verifies()) check(f, name);
     if (options.observe) options.observe(number, name, f);
     ++number;
-    before = Clock::now();
+    before = profile_clock_ns();
   };
   FunctionRef f = with_wanted(traced, options.results), optimised;
   std::vector<Type> in_types, out_types;

@@ -10,6 +10,7 @@
 #include "runtime/counters.h"
 #include "runtime/cuda_copies.h"
 #include "runtime/device.h"
+#include "runtime/device_span.h"
 
 namespace sheaf::runtime {
 namespace {
@@ -67,10 +68,18 @@ absl::StatusOr<const std::byte*> on_host(const Source& s, std::vector<std::byte>
   return copy.data();
 }
 
+SpanOf move_span(std::int64_t bytes, Loc loc) {
+  return {.activity = ir::Activity::copy,
+          .name = "from other devices",
+          .loc = loc,
+          .work = {.bytes = static_cast<double>(bytes)}};
+}
+
 /// Pieces that are not in the host's memory, or do not go there, are put together on the host. When the target has
 /// them; null: now.
 absl::StatusOr<EventPtr> copy_all(std::vector<Source>& sources, Backend& target, std::byte* to, std::int64_t bytes,
-                                  std::int64_t element_bytes) {
+                                  std::int64_t element_bytes, Loc loc) {
+  const DeviceSpan span(target, move_span(bytes, loc), DeviceSpan::Stream::copies);
   std::vector<std::byte> elsewhere(target.is_host() ? 0 : static_cast<std::size_t>(bytes));
   std::byte* const whole = target.is_host() ? to : elsewhere.data();
   for (Source& s : sources) {
@@ -132,7 +141,9 @@ absl::StatusOr<BufferPtr> assemble(Device& to, std::int64_t bytes, std::int64_t 
   absl::StatusOr<Pin> into = (*made)->pin();
   if (!into.ok()) return into.status();
   if (are_on_gpus(sources, to)) {
-    auto ask = [sources = std::move(sources), into = into->storage(), completion, element_bytes, &to]() mutable {
+    auto ask = [sources = std::move(sources), into = into->storage(), completion, bytes, element_bytes, made_at,
+                &to]() mutable {
+      const DeviceSpan span(to.backend(), move_span(bytes, made_at), DeviceSpan::Stream::copies);
       copy_across(to.backend(), into, blocks_of(sources), element_bytes, completion);
     };
     if (absl::Status status = to.queue().push(std::move(ask)); !status.ok()) return status;
@@ -140,15 +151,16 @@ absl::StatusOr<BufferPtr> assemble(Device& to, std::int64_t bytes, std::int64_t 
   }
   if (!is_pending) {
     launch.unlock();  // the pins keep what is read
-    absl::StatusOr<EventPtr> there = copy_all(sources, to.backend(), into->storage()->data(), bytes, element_bytes);
+    absl::StatusOr<EventPtr> there =
+        copy_all(sources, to.backend(), into->storage()->data(), bytes, element_bytes, made_at);
     if (!completion) return there.ok() ? made : Buffer::failed(to, bytes, there.status(), made_at);
     end_copy(to, completion, std::move(there), into->storage());
     return made;
   }
   auto run = [sources = std::move(sources), into = std::make_unique<Pin>(*std::move(into)), completion, bytes,
-              element_bytes, &to]() mutable {
+              element_bytes, made_at, &to]() mutable {
     std::shared_ptr<Storage> storage = into->storage();
-    absl::StatusOr<EventPtr> there = copy_all(sources, to.backend(), storage->data(), bytes, element_bytes);
+    absl::StatusOr<EventPtr> there = copy_all(sources, to.backend(), storage->data(), bytes, element_bytes, made_at);
     sources.clear();
     into.reset();
     end_copy(to, completion, std::move(there), std::move(storage));

@@ -3,6 +3,7 @@
 #include "runtime/buffer.h"
 
 #include <algorithm>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "ir/check.h"
 #include "ir/log.h"
 #include "runtime/device.h"
+#include "runtime/device_span.h"
 #include "runtime/fork.h"
 #include "runtime/recycled.h"
 #include "runtime/spin.h"
@@ -18,6 +20,10 @@ namespace sheaf::runtime {
 namespace {
 
 constexpr std::uint32_t kPending = 0, kReady = 1, kError = 2, kInFlight = 3;
+
+SpanOf copy_span(std::string_view name, std::int64_t bytes, Loc loc) {
+  return {.activity = ir::Activity::copy, .name = name, .loc = loc, .work = {.bytes = static_cast<double>(bytes)}};
+}
 
 }  // namespace
 
@@ -71,6 +77,8 @@ absl::Status Completion::wait_for_issue() {
 }
 
 absl::Status Completion::wait() {
+  std::optional<ir::Span> span;
+  if (ir::is_profiled() && !is_known()) span.emplace(ir::Activity::wait, "wait for results");
   if (absl::Status status = wait_for_issue(); !status.ok()) return status;
   absl::Status status = outcome();
   if (!status.ok()) is_told_.store(true, std::memory_order_relaxed);
@@ -154,6 +162,7 @@ absl::StatusOr<BufferPtr> Buffer::from_host(Device& device, std::span<const std:
   absl::StatusOr<BufferPtr> buffer = allocate(device, std::ssize(bytes), made_at, completion);
   if (!buffer.ok()) return buffer;
   const std::shared_ptr<Storage>& storage = (*buffer)->storage_;
+  const DeviceSpan span(backend, copy_span("from the host", std::ssize(bytes), made_at), DeviceSpan::Stream::copies);
   absl::StatusOr<EventPtr> there = backend.upload(storage->data(), bytes.data(), std::ssize(bytes));
   if (!there.ok()) return there.status();
   if (completion)
@@ -239,6 +248,8 @@ absl::Status Buffer::to_host(std::span<std::byte> to, std::int64_t offset) const
   SHEAF_CHECK(offset >= 0 && offset + std::ssize(to) <= bytes_);
   absl::StatusOr<std::shared_ptr<const std::byte>> bytes = view_in_place();
   if (!bytes.ok()) return bytes.status();
+  const DeviceSpan span(device_.backend(), copy_span("to the host", std::ssize(to), made_at_),
+                        DeviceSpan::Stream::copies);
   return device_.backend().download(to.data(), bytes->get() + offset, std::ssize(to));
 }
 

@@ -111,6 +111,7 @@ absl::Status CudaBackend::start() {
   if (status.ok()) status = gpu_.enter();
   for (cuda::CUstream* stream : {&compute_, &copy_, &capture_})
     if (status.ok()) status = cuda.status(cuda.cuStreamCreate(stream, cuda::CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+  gpu_.work = compute_;
   gpu_.copies = copy_;
   std::size_t total = 0;
   if (status.ok()) status = cuda.status(cuda.cuDeviceTotalMem(&total, device_), "cuDeviceTotalMem");

@@ -3,6 +3,7 @@
 #include "runtime/cuda_collectives.h"
 
 #include <atomic>
+#include <deque>
 #include <map>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "runtime/collective_guard.h"
 #include "runtime/cuda_address.h"
 #include "runtime/device.h"
+#include "runtime/device_span.h"
 #include "runtime/driver/nccl.h"
 
 namespace sheaf::runtime {
@@ -51,6 +53,14 @@ ncclRedOp_t operation_of(ir::ReduceKind kind) {
     case ir::ReduceKind::max: return ncclMax;
   }
   return ncclSum;
+}
+
+SpanOf span_of(const Part& part) {
+  const std::int64_t bytes = part.what->operand.bytes + part.what->result.bytes;
+  return {.activity = ir::Activity::collective,
+          .name = part.what->name,
+          .loc = part.loc,
+          .work = {.bytes = static_cast<double>(bytes)}};
 }
 
 /// Within one GPU's memory; `from` null: zeros.
@@ -254,7 +264,12 @@ absl::Status ByNccl::enqueue(std::span<const Part> parts, const Clique& clique) 
     if (!status.ok()) return status;
     streams.push_back(*stream);
   }
-  if (absl::Status status = Enqueue(nccl_, parts, clique.comms, streams).run(); !status.ok()) return status;
+  {
+    std::deque<DeviceSpan> spans;  // of each member's part
+    if (ir::is_profiled())
+      for (std::size_t k = 0; k < parts.size(); ++k) spans.emplace_back(*parts[k].gpu, streams[k], span_of(parts[k]));
+    if (absl::Status status = Enqueue(nccl_, parts, clique.comms, streams).run(); !status.ok()) return status;
+  }
   for (std::size_t k = 0; k < parts.size(); ++k) {
     absl::StatusOr<EventPtr> done = parts[k].gpu->record(streams[k]);
     if (!done.ok()) return done.status();

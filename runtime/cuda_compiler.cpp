@@ -17,6 +17,7 @@
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 #include "ir/log.h"
+#include "ir/profile.h"
 #include "runtime/counters.h"
 #include "runtime/cuda_module.h"
 #include "runtime/disk_cache.h"
@@ -119,6 +120,7 @@ struct Compiled {
 
 /// `functions`: those of the kernels, as one text.
 absl::StatusOr<Compiled> compile_program(std::span<const KernelCode* const> kernels, std::string_view functions) {
+  const ir::Span span(ir::Activity::compile, fmt::format("NVRTC, {} kernels", kernels.size()), kernels[0]->loc);
   const auto start = std::chrono::steady_clock::now();
   const absl::StatusOr<const codegen::Nvrtc*> nvrtc = codegen::Nvrtc::load();
   if (!nvrtc.ok()) return nvrtc.status();

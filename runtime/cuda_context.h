@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "runtime/cuda_timeline.h"
 #include "runtime/driver/cuda.h"
 #include "runtime/event.h"
 
@@ -30,7 +31,8 @@ class CudaContext {
   const int ordinal;
   const std::string name;  // "cuda:0"
   cuda::CUcontext context = nullptr;
-  cuda::CUstream copies = nullptr;  // that need not wait for its work
+  cuda::CUstream work = nullptr, copies = nullptr;  // in their order; those that need not wait for it
+  CudaTimeline timeline{*this};
 
  private:
   std::mutex mutex_;

@@ -13,6 +13,7 @@
 #include "ir/log.h"
 #include "runtime/cuda_backend.h"
 #include "runtime/cuda_collectives.h"
+#include "runtime/device_span.h"
 #include "runtime/fork.h"
 #include "sheaf/device.h"
 #include "sheaf/error.h"
@@ -106,6 +107,7 @@ void finish_gpu_work() {
     (void)device->queue().drain();
     device->backend().flights().drain();
   }
+  if (ir::is_profiled()) settle_device_spans();
   CudaCollectives::finish();
 }
 

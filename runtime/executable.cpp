@@ -8,6 +8,7 @@
 
 #include "fmt/format.h"
 #include "ir/log.h"
+#include "ir/profile.h"
 #include "runtime/counters.h"
 #include "runtime/cuda_products.h"
 #include "runtime/device.h"
@@ -231,6 +232,7 @@ absl::StatusOr<Buffers> Executable::run(Device& device, std::span<Buffer* const>
         fmt::format("{} runs on {} devices, not on {} alone", program_.name, program_.num_devices, device.name()));
   if (absl::Status status = check_inputs(device, inputs, options); !status.ok()) return status;
   Execution execution{.device = device, .loc = options.loc};
+  if (ir::is_profiled()) execution.call = ir::current_call();
   const bool needs_no_place = !program_.target.is_gpu() && options.donated.empty() && is_small() &&
                               std::ranges::none_of(inputs, &Buffer::is_pending);
   std::unique_lock launch(launch_mutex(), std::defer_lock);

@@ -117,7 +117,7 @@ class Executable : public std::enable_shared_from_this<Executable> {
   absl::Status run_while(const codegen::Loop& loop, Addresses& at) const;
   absl::Status run_branch(const codegen::Branch& branch, Addresses& at) const;
   absl::Status run_control(const codegen::Step& step, Addresses& at) const;
-  absl::Status run_library(const codegen::LibraryCall& call, Loc loc, Addresses& at) const;
+  absl::Status run_library(const codegen::LibraryCall& call, const codegen::Step& step, Addresses& at) const;
   absl::Status run_collective(const codegen::Collective& what, Loc loc, Addresses& at) const;
   absl::Status await_collective(int groups, Addresses& at) const;
   void note_interpreted_run(const KernelPtr& kernel) const;

@@ -15,6 +15,7 @@
 #include "runtime/collectives.h"
 #include "runtime/counters.h"
 #include "runtime/device.h"
+#include "runtime/device_span.h"
 #include "runtime/execution.h"
 #include "runtime/lapack.h"
 #include "runtime/spmd.h"
@@ -118,6 +119,23 @@ const Flight::Check* first_failed(std::span<const Flight::Check> checks) {
   return failed == checks.end() ? nullptr : &*failed;
 }
 
+template <class Addresses>
+SpanOf span_of(ir::Activity activity, std::string_view name, const codegen::Step& step, const Addresses& at) {
+  return {activity, name, step.loc, step.work, at.execution.call};
+}
+
+/// Its bytes are read and written.
+template <class Execution>
+SpanOf copy_span(std::string_view name, std::int64_t bytes, const Execution& execution) {
+  return {ir::Activity::copy, name, execution.loc, {.bytes = 2.0 * static_cast<double>(bytes)}, execution.call};
+}
+
+std::string_view name_of(const codegen::LibraryCall& call) {
+  constexpr std::string_view kRoutines[] = {"cholesky", "triangular_solve", "lu", "qr", "svd", "eigh"};
+  const auto* routine = std::get_if<ir::lowering::Library>(&call.what);
+  return routine ? kRoutines[static_cast<std::size_t>(routine->routine)] : "product by the library";
+}
+
 }  // namespace
 
 absl::StatusOr<FlightPtr> Executable::execute_steps(Execution& execution) const {
@@ -161,6 +179,7 @@ absl::Status Executable::begin_outputs(const Execution& execution) const {
   for (std::size_t o = 0; o < execution.outputs.size(); ++o) {
     const int from = execution.copied_from[o];
     if (from < 0) continue;
+    const DeviceSpan span(backend, copy_span("copy of a donated argument", program_.outputs[o].bytes(), execution));
     absl::Status copied = backend.copy(execution.outputs[o]->data(), execution.inputs[from].storage()->data(),
                                        program_.outputs[o].bytes());
     if (!copied.ok()) return copied;
@@ -261,19 +280,31 @@ absl::Status Executable::run_control(const codegen::Step& step, Addresses& at) c
   }
   struct Run {
     const Executable& executable;
-    Loc loc;
+    const codegen::Step& step;
     Addresses& at;
     absl::Status operator()(const codegen::Loop& loop) const {
       return loop.length < 0 ? executable.run_while(loop, at) : executable.run_scan(loop, at);
     }
     absl::Status operator()(const codegen::Branch& branch) const { return executable.run_branch(branch, at); }
-    absl::Status operator()(const codegen::Check& check) const { return executable.run_check(check, loc, at); }
-    absl::Status operator()(const codegen::Callback& callback) const { return call_back(callback, loc, at); }
-    absl::Status operator()(const codegen::LibraryCall& call) const { return executable.run_library(call, loc, at); }
-    absl::Status operator()(const codegen::Collective& what) const { return executable.run_collective(what, loc, at); }
-    absl::Status operator()(const codegen::Await& await) const { return executable.await_collective(await.groups, at); }
+    absl::Status operator()(const codegen::Check& check) const { return executable.run_check(check, step.loc, at); }
+    absl::Status operator()(const codegen::Callback& callback) const {
+      const DeviceSpan span(at.backend(), span_of(ir::Activity::launch, callback.name, step, at));
+      return call_back(callback, step.loc, at);
+    }
+    absl::Status operator()(const codegen::LibraryCall& call) const { return executable.run_library(call, step, at); }
+    absl::Status operator()(const codegen::Collective& what) const {
+      if (meets_in_streams()) return executable.run_collective(what, step.loc, at);  // there the streams are timed
+      const DeviceSpan span(at.backend(), span_of(ir::Activity::collective, what.name, step, at));
+      return executable.run_collective(what, step.loc, at);
+    }
+    absl::Status operator()(const codegen::Await& await) const {
+      if (meets_in_streams()) return executable.await_collective(await.groups, at);
+      const DeviceSpan span(at.backend(), span_of(ir::Activity::collective, "await", step, at));
+      return executable.await_collective(await.groups, at);
+    }
+    bool meets_in_streams() const { return at.execution.spmd && at.execution.spmd->meets_in_streams(); }
   };
-  return std::visit(Run{*this, step.loc, at}, control.what);
+  return std::visit(Run{*this, step, at}, control.what);
 }
 
 namespace {
@@ -316,6 +347,7 @@ class Executable::CarryPlaces {
     const std::byte* from = std::exchange(place.now, place.result);
     if (from == place.result) return absl::OkStatus();
     if (absl::Status status = executable_.launch_waiting(at_); !status.ok()) return status;
+    const DeviceSpan span(at_.backend(), copy_span("copy of a loop's carry", place.bytes, at_.execution));
     return at_.backend().copy(place.result, from, place.bytes);
   }
 
@@ -371,20 +403,24 @@ absl::Status Executable::run_branch(const codegen::Branch& branch, Addresses& at
 }
 
 /// The device's library; where there is none, a kernel or the host's.
-absl::Status Executable::run_library(const codegen::LibraryCall& call, Loc loc, Addresses& at) const {
+absl::Status Executable::run_library(const codegen::LibraryCall& call, const codegen::Step& step, Addresses& at) const {
   absl::InlinedVector<const std::byte*, 2> operands;
   absl::InlinedVector<std::byte*, 3> results;
   for (const codegen::BufferRef& ref : call.operands) operands.push_back(at[ref]);
   for (const codegen::BufferRef& ref : call.results) results.push_back(at[ref]);
   Kernel* const around = call.kernel < 0 ? nullptr : kernels_[call.kernel].get();
+  DeviceSpan span(at.backend(), span_of(ir::Activity::launch, name_of(call), step, at));
   const absl::StatusOr<bool> called = at.backend().call(call, around, operands, results);
   if (!called.ok())
     return absl::Status(called.status().code(),
-                        fmt::format("{}: {}", to_string(loc), std::string(called.status().message())));
+                        fmt::format("{}: {}", to_string(step.loc), std::string(called.status().message())));
   if (*called) return absl::OkStatus();
-  if (!call.otherwise.empty()) return run_steps(call.otherwise, at);
+  if (!call.otherwise.empty()) {
+    span.drop();  // its steps have their own
+    return run_steps(call.otherwise, at);
+  }
   if (absl::Status status = settle_checks(at); !status.ok()) return status;
-  return call_lapack(call, loc, at);
+  return call_lapack(call, step.loc, at);
 }
 
 absl::Status Executable::run_collective(const codegen::Collective& what, Loc loc, Addresses& at) const {
@@ -459,6 +495,7 @@ bool waits_for_kernels() {
 
 absl::Status Executable::launch(const codegen::Step& step, std::span<void* const> buffers, const Addresses& at) const {
   const KernelPtr& kernel = kernels_[step.kernel];
+  const DeviceSpan span(at.backend(), span_of(ir::Activity::launch, kernel->code().name, step, at));
   absl::Status status = at.backend().run(*kernel, buffers);
   if (status.ok() && waits_for_kernels()) status = at.backend().drain();
   if (status.ok()) return status;
@@ -467,7 +504,7 @@ absl::Status Executable::launch(const codegen::Step& step, std::span<void* const
 }
 
 absl::Status Executable::launch_waiting(Addresses& at) const {
-  if (at.waiting.empty() || at.is_long || waits_for_kernels()) {
+  if (at.waiting.empty() || at.is_long || waits_for_kernels() || ir::is_profiled()) {  // each is to have its time
     at.is_long = false;
     return launch_one_by_one(at);
   }

@@ -24,6 +24,7 @@ struct Executable::Execution {
   absl::InlinedVector<Storage*, 2> taken = {};  // of `inputs`: their memory is an output's; others may still read them
   std::shared_ptr<SpmdRun> spmd = nullptr;  // of a run on several devices, which finishes the completion
   int position = 0;  // of the device in the mesh
+  std::uint64_t call = 0;  // that a profile knows it by
 };
 
 /// Storage claimed for outputs, given back if the dispatch fails before the donation.

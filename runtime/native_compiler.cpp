@@ -7,6 +7,7 @@
 #include "codegen/compiler.h"
 #include "fmt/format.h"
 #include "ir/log.h"
+#include "ir/profile.h"
 #include "runtime/counters.h"
 #include "runtime/disk_cache.h"
 
@@ -50,6 +51,7 @@ std::optional<CompiledKernel> read_native(const codegen::KernelCode& code) {
 }
 
 absl::StatusOr<CompiledKernel> compile_native(const codegen::KernelCode& code) {
+  const ir::Span span(ir::Activity::compile, code.name, code.loc);
   const auto start = std::chrono::steady_clock::now();
   const codegen::CompileUnit unit{.kernel = code.kir.get(), .symbol = symbol_of(code)};
   absl::StatusOr<std::vector<std::byte>> object = codegen::compile_cpu(std::span(&unit, 1), codegen::host_cpu_target());

@@ -7,6 +7,7 @@
 
 #include "fmt/format.h"
 #include "ir/log.h"
+#include "ir/profile.h"
 #include "runtime/collectives.h"
 #include "runtime/counters.h"
 #include "runtime/cuda_collectives.h"
@@ -195,6 +196,7 @@ absl::StatusOr<std::vector<Buffers>> Executable::run_spmd(std::span<Device* cons
       executions.push_back(std::make_unique<Execution>(*devices[d], options.loc, shared_from_this(), completion));
       executions[d]->spmd = run;
       executions[d]->position = static_cast<int>(d);
+      if (ir::is_profiled()) executions[d]->call = ir::current_call();
       if (absl::Status status = prepare(*executions[d], pointers_to(inputs[d]), options, claims); !status.ok())
         return status;
       outputs.push_back(outputs_of(*executions[d]));

@@ -13,6 +13,7 @@
 #include "ir/eval.h"
 #include "ir/eval_spmd.h"
 #include "ir/log.h"
+#include "ir/profile.h"
 #include "ir/text.h"
 #include "passes/pipeline.h"
 #include "passes/transforms.h"
@@ -136,7 +137,9 @@ class Laps {
 // Plan -> Program -> Executable, each as its dump shows it.
 absl::StatusOr<runtime::ExecutablePtr> executable_of(const Planned& planned) {
   Dump dump = planned.dump;
-  Laps laps(dump, planned.program.function->name());
+  const std::string& name = planned.program.function->name();
+  const ir::Span span(ir::Activity::compile, name);
+  Laps laps(dump, name);
   codegen::Program program = codegen::lower(planned.plan, planned.program.target);
   laps.done("codegen");
   dump.plan(planned.plan);
@@ -223,6 +226,7 @@ CompiledPtr find_or_make(const MeshProgram& f, const std::vector<bool>& donated,
 // Function -> Plan.
 Planned plan_program(const MeshProgram& program, const std::vector<bool>& donated) {
   const ir::FunctionRef& f = program.function;
+  const ir::Span span(ir::Activity::compile, "passes of " + f->name());
   Dump dump(f);
   Laps laps(dump, f->name());
   passes::PipelineOptions options{.target = program.target, .donated = donated, .results = program.results};

@@ -10,12 +10,20 @@
 #include "ir/builder.h"
 #include "ir/op.h"
 #include "ir/ops/attrs.h"
+#include "ir/profile.h"
 #include "passes/emit.h"
 #include "runtime/device.h"
 #include "sheaf/error.h"
 #include "trace/messages.h"
+#include "trace/profile_of_process.h"
 
 namespace sheaf {
+
+namespace {
+
+[[maybe_unused]] const bool is_process_profiled = profile_process();
+
+}  // namespace
 
 struct Runnable::Form {
   Mesh mesh;
@@ -139,6 +147,7 @@ std::vector<const Compiled*> Runnable::programs() const {
 }
 
 void Runnable::run(std::span<const Array* const> inputs, Loc line, Loc loc, detail::Leaves& out) const {
+  const ir::Span span(ir::Activity::call, options_.what, loc);
   bool is_placed = needs_mesh_;
   for (const Array* x : inputs) is_placed |= x->has_value() && x->node()->placement;
   if (!is_placed) return run_single(nullptr, inputs, line, loc, out);

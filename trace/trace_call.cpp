@@ -5,6 +5,7 @@
 
 #include "ir/environment.h"
 #include "ir/op.h"
+#include "ir/profile.h"
 #include "trace/messages.h"
 #include "trace/placement.h"
 #include "trace/recorder.h"
@@ -120,6 +121,7 @@ std::vector<LeafType> leaf_types(const detail::FlatCall& call) {
 }
 
 Traced trace_call(const detail::FlatCall& call, const Tracing& how, std::span<const LeafType> leaves) {
+  const ir::Span span(ir::Activity::trace, how.what, how.loc);
   Traced t = trace_once(call, how, leaves);
   const bool is_alone = how.is_kept || !Recorder::current();
   if (is_alone && checks_purity()) check_pure(t, trace_once(call, how, leaves), how);

@@ -87,6 +87,8 @@ Cost cost(const Code& c);
 Memory memory(const Code& c);
 std::vector<std::byte> serialize(const Code& c, Loc loc);
 void save(const Code& c, const std::string& path, Loc loc);
+std::string report(const Code& c);
+void write_report(const Code& c, const std::string& path, Loc loc);
 /// Appends the result's leaves to `out`.
 const sheaf::detail::Structure& call(const Code& c, const sheaf::detail::FlatCall& arguments,
                                      sheaf::detail::Leaves& out);
@@ -123,6 +125,11 @@ class Compiled {
   std::vector<Kernel> kernels() const { return detail::kernels(*code_); }
   Cost cost() const { return detail::cost(*code_); }
   Memory memory() const { return detail::memory(*code_); }
+  /// A page of HTML, which needs no other file: what each pass changed, the kernels with their source lines, bytes and
+  /// operations, memory over the steps, and how arrays lie on a mesh. Slow: runs the passes again.
+  std::string report() const { return detail::report(*code_); }
+  /// The same to a file. Throws RuntimeError where it cannot be written.
+  void report(const std::string& path, Loc loc = Loc::current()) const { detail::write_report(*code_, path, loc); }
 
   /// All of it, for load (sheaf/load.h) in a process that neither traces nor compiles; captured arrays are in it. Throws
   /// TypeError where it calls functions of this process.
@@ -143,6 +150,11 @@ class CompiledFor {
   std::vector<Kernel> kernels() const { return detail::kernels(*code_); }
   Cost cost() const { return detail::cost(*code_); }
   Memory memory() const { return detail::memory(*code_); }
+  /// A page of HTML, which needs no other file: what each pass changed, the kernels with their source lines, bytes and
+  /// operations, memory over the steps, and how arrays lie on a mesh. Slow: runs the passes again.
+  std::string report() const { return detail::report(*code_); }
+  /// The same to a file. Throws RuntimeError where it cannot be written.
+  void report(const std::string& path, Loc loc = Loc::current()) const { detail::write_report(*code_, path, loc); }
 
  private:
   detail::Ptr<detail::Code> code_;

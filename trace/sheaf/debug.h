@@ -94,6 +94,22 @@ struct FindNan {
 inline constexpr detail::WithLine<detail::FindNan<false>> find_nan{};
 inline constexpr detail::WithLine<detail::FindNan<true>> find_nan_or_infinity{};
 
+namespace detail {
+std::string find_nondeterminism(const FlatCall& call);
+struct FindNondeterminism {
+  template <class F, class... A>
+  std::string operator()(Loc loc, const F& f, const A&... args) const {
+    return find_nondeterminism(CallOf<F, A...>(f, loc, args...));
+  }
+};
+}  // namespace detail
+
+/// find_nondeterminism(f, arguments...): runs f's compiled program several times on these arguments, and compares the
+/// results bit by bit: empty where all are equal, else which result differs, where, and the first equation whose values
+/// do. What can differ are host functions and `deterministic = false`; everything else is a bug of Sheaf's. Nothing is
+/// donated.
+inline constexpr detail::WithLine<detail::FindNondeterminism> find_nondeterminism{};
+
 /// Every result of every run from now on, of jitted, transformed and eager functions alike, is searched for NaN (or
 /// infinity), as with SHEAF_DEBUG_NANS=1 (SHEAF_DEBUG_INFS=1). Where there is one, the program is run again equation by
 /// equation, as find_nan does, and RuntimeError on the line of the call holds that report. Slow: each run is waited

@@ -89,6 +89,12 @@ class JitBody {
     return trace(args...).text();
   }
 
+  /// The page that its compiled form gives, Compiled::report() in sheaf/aot.h; nothing is run.
+  template <class... A>
+  std::string report(const A&... args) const {
+    return trace(args...).lower().compile().report();
+  }
+
   Loc made_at() const { return loc_; }
   JitFunction& function() const { return *function_; }
 

@@ -21,6 +21,7 @@
 #include "sheaf/pmap.h"
 #include "sheaf/precision_scope.h"
 #include "sheaf/print.h"
+#include "sheaf/profile.h"
 #include "sheaf/random.h"
 #include "sheaf/shard_map.h"
 #include "sheaf/sharding.h"

@@ -33,6 +33,7 @@ struct Library {
     find(forward, "dnnl_dilated_convolution_forward_desc_init");
     find(backward_data, "dnnl_dilated_convolution_backward_data_desc_init");
     find(backward_weights, "dnnl_dilated_convolution_backward_weights_desc_init");
+    find(product, "dnnl_matmul_desc_init");
     find(plan, "dnnl_primitive_desc_create");
     find(query, "dnnl_primitive_desc_query_md");
     find(create, "dnnl_primitive_create");
@@ -48,9 +49,10 @@ struct Library {
     require(make_stream(&stream, engine, dnnl_stream_default_flags), "a stream");
   }
 
-  dnnl_memory_desc_t memory(std::vector<dnnl_dim_t> dims, dnnl_format_tag_t tag) const {
+  dnnl_memory_desc_t memory(std::vector<dnnl_dim_t> dims, dnnl_format_tag_t tag,
+                            dnnl_data_type_t dtype = dnnl_f32) const {
     dnnl_memory_desc_t d;
-    require(describe(&d, static_cast<int>(dims.size()), dims.data(), dnnl_f32, tag), "a layout");
+    require(describe(&d, static_cast<int>(dims.size()), dims.data(), dtype, tag), "a layout");
     return d;
   }
   dnnl_memory_t at(const dnnl_memory_desc_t& d, void* data) const {
@@ -78,6 +80,7 @@ struct Library {
   decltype(&dnnl_dilated_convolution_forward_desc_init) forward;
   decltype(&dnnl_dilated_convolution_backward_data_desc_init) backward_data;
   decltype(&dnnl_dilated_convolution_backward_weights_desc_init) backward_weights;
+  decltype(&dnnl_matmul_desc_init) product;
   decltype(&dnnl_primitive_desc_create) plan;
   decltype(&dnnl_primitive_desc_query_md) query;
   decltype(&dnnl_primitive_create) create;
@@ -167,11 +170,33 @@ OneDnnConv onednn_conv(const ConvShape& s, ConvPass pass, float* x, float* kerne
   return {.run = [=] { l->run(primitive, args); }, .read_result = read_result};
 }
 
+std::function<void()> onednn_product(const ProductShape& s, void* x, void* y, void* out) {
+  const Library* l = library();
+  if (!l) return {};
+  const bool is_i8 = s.dtype == sheaf::i8;
+  const dnnl_data_type_t in = is_i8 ? dnnl_s8 : s.dtype == sheaf::bf16 ? dnnl_bf16 : dnnl_f32;
+  const auto tag = [](bool is_transposed) { return is_transposed ? dnnl_ba : dnnl_ab; };
+  const dnnl_memory_desc_t lhs = l->memory({s.rows, s.terms}, tag(s.transposes_x), in);
+  const dnnl_memory_desc_t rhs = l->memory({s.terms, s.columns}, tag(s.transposes_y), in);
+  const dnnl_memory_desc_t result = l->memory({s.rows, s.columns}, dnnl_ab, is_i8 ? dnnl_s32 : dnnl_f32);
+  dnnl_matmul_desc_t desc;
+  dnnl_primitive_desc_t how;
+  require(l->product(&desc, &lhs, &rhs, nullptr, &result), "the product");
+  if (l->plan(&how, &desc, nullptr, l->engine, nullptr) != dnnl_success) return {};
+  dnnl_primitive_t primitive;
+  require(l->create(&primitive, how), "the product");
+  const std::vector<dnnl_exec_arg_t> args = {
+      {DNNL_ARG_SRC, l->at(lhs, x)}, {DNNL_ARG_WEIGHTS, l->at(rhs, y)}, {DNNL_ARG_DST, l->at(result, out)}};
+  return [=] { l->run(primitive, args); };
+}
+
 }  // namespace bench
 
 #else
 
 namespace bench {
+
+std::function<void()> onednn_product(const ProductShape&, void*, void*, void*) { return {}; }
 
 OneDnnConv onednn_conv(const ConvShape&, ConvPass, float*, float*, float*) { return {}; }
 

@@ -1,8 +1,11 @@
-// oneDNN as the bar for convolutions, loaded when the program runs; absent where it, or its header, is not installed.
+// oneDNN as the bar for convolutions and products, loaded when the program runs; absent where it, or its header, is not
+// installed.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+
+#include "sheaf/array.h"
 
 namespace bench {
 
@@ -27,5 +30,16 @@ struct OneDnnConv {
   std::function<void(float* to)> read_result;
 };
 OneDnnConv onednn_conv(const ConvShape& shape, ConvPass pass, float* x, float* kernel, float* y);
+
+/// Row-major out[rows, columns] = x[rows, terms] y[terms, columns], where a transposed operand is stored the other way
+/// round. Elements: f32; bf16, and f32 for the result; or i8, and i32 for the result.
+struct ProductShape {
+  std::int64_t rows, columns, terms;
+  sheaf::DType dtype = sheaf::f32;
+  bool transposes_x = false, transposes_y = false;
+  double flops() const { return 2.0 * static_cast<double>(rows * columns * terms); }
+};
+/// Operands as the user has them. Empty: not installed, or refused.
+std::function<void()> onednn_product(const ProductShape& shape, void* x, void* y, void* out);
 
 }  // namespace bench

@@ -4,9 +4,12 @@
 #include <sheaf/sheaf.h>
 
 #include <array>
+#include <bit>
+#include <cstring>
 
 #include "by_hand.h"
 #include "measure.h"
+#include "onednn.h"
 #include "openblas.h"
 
 namespace bench {
@@ -21,21 +24,67 @@ Result alone(const Work& work, const Options& options) {
 
 std::string gigaflops(double flops, double seconds) { return fmt::format("{:.0f} GF/s", flops / seconds * 1e-9); }
 
-Result square_product(std::int64_t n, const Options& options) {
-  const Array x = random::uniform(random::key(1), {n, n}), y = random::uniform(random::key(2), {n, n});
-  auto product = jit([](Array a, Array b) { return matmul(a, b); }, {.name = "matmul"});
-  const Work ours = [&] { product(x, y).wait(); };
-  const OpenBlas* blas = openblas();
-  if (!blas) return alone(ours, options);
+// "matmul 1 x 4096 x 4096 bf16, y transposed": rows x terms x columns.
+std::string name_of(const ProductShape& s) {
+  const bool is_square = s.rows == s.columns && s.rows == s.terms;
+  std::string name = is_square
+                         ? fmt::format("matmul {}^3 {}", s.rows, sheaf::name(s.dtype))
+                         : fmt::format("matmul {} x {} x {} {}", s.rows, s.terms, s.columns, sheaf::name(s.dtype));
+  if (s.transposes_x) name += ", x transposed";
+  if (s.transposes_y) name += ", y transposed";
+  return name;
+}
 
-  const Floats a = floats_of(x), b = floats_of(y);
-  Floats out(static_cast<std::size_t>(n * n));
-  const int m = static_cast<int>(n);
-  const Work reference = [&] { blas->multiply(false, false, m, m, m, a.data(), b.data(), out.data()); };
+Array operand(std::uint64_t seed, std::int64_t rows, std::int64_t columns, bool is_transposed, DType dtype) {
+  if (is_transposed) std::swap(rows, columns);
+  const Array x = random::normal(random::key(seed), {rows, columns});
+  return dtype == f32 ? x : convert(is_int(dtype) ? x * 50 : x, dtype);
+}
+
+// Its elements as they are, on the memory of the references.
+Floats elements_of(const Array& x) {
+  const auto copy = [](const auto& values) {
+    Floats out((values.size() * sizeof(values[0]) + sizeof(float) - 1) / sizeof(float));
+    std::memcpy(out.data(), values.data(), values.size() * sizeof(values[0]));
+    return out;
+  };
+  if (x.dtype() == i8) return copy(x.to_vector<std::int8_t>());
+  const std::vector<float> values = x.to_vector<float>();
+  if (x.dtype() == f32) return copy(values);
+  std::vector<std::uint16_t> upper_halves(values.size());  // all that a bf16 has
+  for (std::size_t i = 0; i < values.size(); ++i)
+    upper_halves[i] = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(values[i]) >> 16);
+  return copy(upper_halves);
+}
+
+// f32 against OpenBLAS or, with `against_onednn`, against oneDNN, as are the others; all take operands as they lie.
+Result product(const ProductShape& s, bool against_onednn, const Options& options) {
+  const Array x = operand(1, s.rows, s.terms, s.transposes_x, s.dtype);
+  const Array y = operand(2, s.terms, s.columns, s.transposes_y, s.dtype);
+  const DotDims dims{
+      .lhs = {s.transposes_x ? 0 : 1}, .rhs = {s.transposes_y ? 1 : 0}, .dtype = is_int(s.dtype) ? i32 : f32};
+  auto multiply = jit([&](Array a, Array b) { return dot_general(a, b, dims); }, {.name = "matmul"});
+  Array result;
+  const Work ours = [&] { (result = multiply(x, y)).wait(); };
+
+  Floats out(static_cast<std::size_t>(s.rows * s.columns));
+  const OpenBlas* blas = openblas();
+  const int m = static_cast<int>(s.rows), n = static_cast<int>(s.columns), k = static_cast<int>(s.terms);
+  Floats a = elements_of(x), b = elements_of(y);
+  Work reference;
+  if (against_onednn) reference = onednn_product(s, a.data(), b.data(), out.data());
+  else if (blas)
+    reference = [&] { blas->multiply(s.transposes_x, s.transposes_y, m, n, k, a.data(), b.data(), out.data()); };
+  const auto rate = [&](double seconds) { return gigaflops(s.flops(), seconds); };
+  if (!reference) {
+    const double seconds = seconds_of(ours, options);
+    return {.ours = seconds, .note = rate(seconds) + ", nothing to compare with"};
+  }
+  ours();
   reference();
-  check_agreement(product(x, y), out, 1e-5);
+  if (!is_int(s.dtype)) check_agreement(result, out, 1e-5);
   Result r = compare(ours, reference, options);
-  r.note = gigaflops(2.0 * static_cast<double>(n * n * n), r.ours);
+  r.note = rate(r.ours);
   return r;
 }
 
@@ -121,9 +170,22 @@ Result mlp_step(const Options& options) {
 
 std::vector<Row> product_rows() {
   std::vector<Row> rows;
-  for (const std::int64_t n : {256, 512, 1024, 2048})
-    rows.push_back({fmt::format("matmul {}^3 f32", n), "OpenBLAS",
-                    [n](const Options& options) { return square_product(n, options); }});
+  const auto add = [&](const ProductShape& s) {
+    for (const bool against_onednn : {false, true})
+      if (against_onednn || s.dtype == f32)
+        rows.push_back({name_of(s), against_onednn ? "oneDNN" : "OpenBLAS",
+                        [=](const Options& options) { return product(s, against_onednn, options); }});
+  };
+  for (const DType t : {f32, bf16, i8})
+    for (const std::int64_t n : {64, 128, 256, 512, 1024, 2048, 4096})
+      if (n <= 2048 || t == f32) add({.rows = n, .columns = n, .terms = n, .dtype = t});
+  for (const DType t : {f32, bf16})
+    for (const std::int64_t m : {1, 4, 8, 16})
+      for (const bool is_transposed : {false, true})
+        add({.rows = m, .columns = 4096, .terms = 4096, .dtype = t, .transposes_y = is_transposed});
+  add({.rows = 1024, .columns = 1024, .terms = 1024, .transposes_x = true});
+  add({.rows = 1024, .columns = 1024, .terms = 1024, .transposes_y = true});
+  add({.rows = 64, .columns = 64, .terms = 100'000});
   rows.push_back({"MLP step, 3 x 1024, batch 512, SGD", "OpenBLAS and loops by hand", mlp_step});
   return rows;
 }

@@ -260,7 +260,13 @@ Ptr<Code> compile_for(const Ptr<Lowering>& l, std::string_view target, Loc loc) 
   return std::make_shared<const Code>(Code{own, sheaf::compile(own->planned, {l->program->what, loc})});
 }
 
-std::string text(const Code& c) { return ir::print(c.lowering->planned.plan.function); }
+std::string text(const Code& c) {
+  std::string donations;
+  for (const Donation& d : donations_of(*c.lowering))
+    donations += d.result.empty() ? fmt::format("// the buffer of {} is not taken: {}\n", d.argument, d.otherwise)
+                                  : fmt::format("// {} lies in the buffer of {}\n", d.result, d.argument);
+  return donations + ir::print(c.lowering->planned.plan.function);
+}
 Cost cost(const Code& c) { return public_cost(ir::work_of(*c.lowering->planned.plan.function)); }
 
 std::string target(const Code& c) { return to_string(c.lowering->planned.program.target); }

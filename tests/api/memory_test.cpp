@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "ir/text.h"
 #include "sheaf/sheaf.h"
 #include "tests/message.h"
 
@@ -71,4 +72,14 @@ TEST_CASE("memory of a device that is not there is refused on the user's line") 
   CHECK(tests::message_here([] {
           (void)peak_memory(Device{1000});
         }).starts_with("HERE: there is no device cpu:1000, only "));
+}
+
+TEST_CASE("the text of a compiled program begins with what became of donated buffers, and can be read back") {
+  const auto f = jit([](Array x, Array y) { return x + y; }, {.donate = {0, 1}});
+  const std::string text = f.trace(abstract({64}), abstract({64})).lower().compile().text();
+  CHECK(
+      text.starts_with("// the result lies in the buffer of argument 0\n"
+                       "// the buffer of argument 1 is not taken: every result of 256 bytes lies in another "
+                       "argument's buffer\n"));
+  CHECK(ir::parse(text).ok());
 }

@@ -28,9 +28,43 @@ std::vector<Named> named(std::span<const Operand> operands) {
   return all;
 }
 
+// Whether the operands are of one shape, but for numbers, and become this dtype without anything to be said.
+bool are_alike(const ir::OpDef& op, std::span<const Operand> operands, DType dtype) {
+  if (!ir::contains(op.types, dtype)) return false;
+  const Shape* shape = nullptr;
+  for (const Operand& x : operands) {
+    if (is_complex(x.dtype()) && !is_complex(dtype)) return false;
+    if (!x.array()) continue;
+    const Shape& own = node_of(*x.array(), x.loc()).type.dims();
+    if (own.empty()) continue;
+    if (shape && *shape != own) return false;
+    shape = &own;
+  }
+  return true;
+}
+
+// One equation of a trace, as most lines of most programs are: written down without the detour that broadcasting and
+// programs of their own take. No Array where it takes that, if only to say what is wrong.
+Array traced_alike(Recorder& r, std::string_view name, const ir::OpDef& op, std::span<const Operand> operands,
+                   DType dtype, bool weak) {
+  if (!are_alike(op, operands, dtype)) return {};
+  check_fits(name, operands, dtype);
+  const Loc loc = UserLine::or_own(operands[0].loc());
+  ir::Builder& b = r.builder();
+  b.set_loc(loc);
+  ir::Values values;
+  values.reserve(operands.size());
+  for (const Operand& x : operands)
+    values.push_back(x.array() ? r.lift(*x.array(), loc, dtype) : constant(b, x.number(), dtype));
+  const absl::StatusOr<ir::Values> made = b.try_emit(&op, std::move(values));
+  return made.ok() ? r.wrap((*made)[0], weak, loc) : Array();
+}
+
 Array apply_elementwise(std::string_view name, const ir::OpDef& op, std::span<const Operand> operands, DType dtype,
                         bool weak) {
   const Loc loc = operands[0].loc();
+  if (Recorder* r = Recorder::current())
+    if (Array x = traced_alike(*r, name, op, operands, dtype, weak); x.has_value()) return x;
   const Shape shape = broadcast_shapes(name, operands, loc);
   check_fits(name, operands, dtype);
   absl::InlinedVector<Input, 3> inputs;

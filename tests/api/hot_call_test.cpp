@@ -67,10 +67,8 @@ TEST_CASE("a training step touches no fresh page once it has run") {
   Layer l{ones({256, 256}), ones({256})};
   const Array x = ones({512, 256});
   const auto fresh = [] { return runtime::Allocator::host().stats().fresh_bytes; };
-  for (int i = 0; i < 3; ++i) l = step(l, x);
-  l.W.wait();
+  for (int i = 0; i < 3; ++i) (l = step(l, x)).W.wait();
   const std::int64_t before = fresh();
-  for (int i = 0; i < 20; ++i) l = step(l, x);
-  l.W.wait();
+  for (int i = 0; i < 20; ++i) (l = step(l, x)).W.wait();
   CHECK(fresh() == before);
 }

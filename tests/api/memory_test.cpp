@@ -28,7 +28,7 @@ constexpr std::int64_t kMiB = 1 << 20;
 TEST_CASE("arrays that live are told by the lines that made them, and those that are gone are not") {
   constexpr int line = __LINE__ + 2;
   std::vector<Array> all;
-  for (int i = 0; i < 3; ++i) all.push_back(ones({kMiB}));
+  for (int i = 0; i < 3; ++i) all.push_back(ones({kMiB}).wait());
   std::vector<MemoryUse> own = of_line(live_memory(), line);
   REQUIRE(own.size() == 1);
   CHECK(own[0].bytes == 12 * kMiB);
@@ -55,7 +55,7 @@ TEST_CASE("small arrays are told together") {
 TEST_CASE("what lived when most memory was in use is told after it is gone") {
   constexpr int line = __LINE__ + 2;
   const std::int64_t most = memory_stats().peak_bytes;
-  { const Array large = zeros({most / 4 + 64 * kMiB}); }
+  { const Array large = zeros({most / 4 + 64 * kMiB}).wait(); }
   const std::vector<MemoryUse> peak = peak_memory();
   const std::vector<MemoryUse> own = of_line(peak, line);
   REQUIRE(own.size() == 1);

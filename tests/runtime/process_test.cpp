@@ -9,6 +9,7 @@
 #include "runtime/thread_pool.h"
 #include "sheaf/device.h"
 #include "sheaf/error.h"
+#include "tests/message.h"
 #include "tests/runtime/programs.h"
 
 namespace sheaf::runtime {
@@ -42,7 +43,7 @@ TEST_CASE("a forked child gets an error from every entry point and does not hang
       synchronize();
       return 4;
     } catch (const RuntimeError& error) {
-      if (!std::string(error.what()).starts_with(says)) return 5;
+      if (!tests::with_here(error.what(), {}).starts_with("HERE: " + says)) return 5;
     }
     std::int64_t sum = 0;  // serial, so no thread is needed
     ThreadPool::global().parallel_for(100, 1, [&](std::int64_t begin, std::int64_t end) { sum += end - begin; });

@@ -43,14 +43,28 @@ bool same_eqn(const Eqn& e, Op op, const Values& operands, const void* attrs, co
 
 absl::StatusOr<Values> Builder::try_emit(Op op, Values operands, std::shared_ptr<const void> attrs,
                                          std::vector<FunctionRef> regions) {
+  const absl::StatusOr<const Eqn*> e = find_or_append(op, std::move(operands), std::move(attrs), std::move(regions));
+  if (!e.ok()) return e.status();
+  return (*e)->outs();
+}
+
+absl::StatusOr<Value> Builder::try_emit_one(Op op, Values operands) {
+  const absl::StatusOr<const Eqn*> e = find_or_append(op, std::move(operands), nullptr, {});
+  if (!e.ok()) return e.status();
+  return (*e)->out();
+}
+
+absl::StatusOr<const Eqn*> Builder::find_or_append(Op op, Values operands, std::shared_ptr<const void> attrs,
+                                                   std::vector<FunctionRef> regions) {
   if (!attrs && op->attrs.make) attrs = op->attrs.make();
   lift(op, operands, attrs, regions);
   const std::size_t hash = hash_eqn(op, operands, attrs.get(), regions);
   auto& same_hash = numbered_[hash];
   for (const Eqn* e : same_hash)
-    if (same_eqn(*e, op, operands, attrs.get(), regions)) return e->outs();
+    if (same_eqn(*e, op, operands, attrs.get(), regions)) return e;
 
   Eqn e{.op = op, .operands = std::move(operands), .attributes = std::move(attrs), .regions = std::move(regions)};
+  if (const Type alone = infer_alone(e)) return append(std::move(e), {&alone, 1}, &same_hash);
   absl::StatusOr<std::vector<Type>> types = infer(e);
   if (!types.ok()) return types.status();
   return append(std::move(e), *types, &same_hash);
@@ -83,10 +97,10 @@ absl::StatusOr<Values> Builder::try_emit_typed(Op op, Values operands, std::shar
   for (std::size_t j = 0; j < types.size(); ++j)
     if (types[j].dtype() != (*inferred)[j].dtype() || types[j].dims() != (*inferred)[j].dims())
       return absl::InvalidArgumentError("result is " + to_string((*inferred)[j]) + ", not " + to_string(types[j]));
-  return append(std::move(e), types, nullptr);
+  return append(std::move(e), types, nullptr)->outs();
 }
 
-Values Builder::append(Eqn e, const std::vector<Type>& types, absl::InlinedVector<const Eqn*, 1>* same_hash) {
+const Eqn* Builder::append(Eqn e, std::span<const Type> types, absl::InlinedVector<const Eqn*, 1>* same_hash) {
   for (Value v : e.operands) SHEAF_CHECK(v && v.node()->arena == arena_.get(), "operand of another function");
   e.loc = loc_;
   e.how = how_;
@@ -99,7 +113,7 @@ Values Builder::append(Eqn e, const std::vector<Type>& types, absl::InlinedVecto
     made.results.push_back(
         {.type = type, .eqn = &made, .index = made.num_out(), .id = arena_->num_values++, .arena = arena_.get()});
   if (same_hash && made.effects == Effects::none) same_hash->push_back(&made);
-  return made.outs();
+  return &made;
 }
 
 Values Builder::emit_all(Op op, Values operands, std::shared_ptr<const void> attrs, std::vector<FunctionRef> regions) {

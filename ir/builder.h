@@ -7,6 +7,7 @@
 #include <absl/status/statusor.h>
 
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -29,6 +30,8 @@ class Builder {
   /// line.
   absl::StatusOr<Values> try_emit(Op op, Values operands, std::shared_ptr<const void> attrs = nullptr,
                                   std::vector<FunctionRef> regions = {});
+  /// The same of an op with one result and no regions.
+  absl::StatusOr<Value> try_emit_one(Op op, Values operands);
   /// As above with the results' types given, where they say more (sharding) than inference, whose dtypes and dims they
   /// keep.
   absl::StatusOr<Values> try_emit_typed(Op op, Values operands, std::shared_ptr<const void> attrs,
@@ -64,7 +67,9 @@ class Builder {
 
  private:
   void lift(Op op, Values& operands, const std::shared_ptr<const void>& attrs, const std::vector<FunctionRef>& regions);
-  Values append(Eqn e, const std::vector<Type>& types, absl::InlinedVector<const Eqn*, 1>* same_hash);
+  absl::StatusOr<const Eqn*> find_or_append(Op op, Values operands, std::shared_ptr<const void> attrs,
+                                            std::vector<FunctionRef> regions);
+  const Eqn* append(Eqn e, std::span<const Type> types, absl::InlinedVector<const Eqn*, 1>* same_hash);
 
   std::string name_;
   std::shared_ptr<Arena> arena_;

@@ -57,19 +57,6 @@ bool is_plain(Type t) {
   return d.dim_axes.empty() && d.unreduced.empty() && d.space == MemorySpace::device && d.manual == Manual{};
 }
 
-// The type of an elementwise equation of operands of one plain type, and of numbers beside them: what most equations
-// are, told without factors. Null where it takes more.
-Type type_alone(const Eqn& e) {
-  const OpDef& op = *e.op;
-  if (!op.is_elementwise || op.infer || op.dtypes || op.manual || op.num_results != 1) return {};
-  Type full = e.in(0).type();
-  for (const Value v : e.operands)
-    if (v.rank() > full.rank()) full = v.type();
-  for (const Value v : e.operands)
-    if (v.type() != full && !(v.rank() == 0 && is_plain(v.type()))) return {};
-  return is_plain(full) ? full : Type();
-}
-
 // Regions say it of their results.
 absl::Status set_manual(const Eqn& e, std::vector<Type>& types) {
   if (!e.regions.empty() || e.op->varies_as_operands) return absl::OkStatus();
@@ -131,9 +118,22 @@ std::string_view name(Dtypes set) {
   return kNames[static_cast<int>(set)];
 }
 
+Type infer_alone(const Eqn& e) {
+  const OpDef& op = *e.op;
+  if (!op.is_elementwise || op.infer || op.dtypes || op.manual || op.num_results != 1 || e.num_in() != op.arity)
+    return {};
+  Type full = e.in(0).type();
+  for (const Value v : e.operands)
+    if (v.rank() > full.rank()) full = v.type();
+  if (!contains(op.types, full.dtype()) || !is_plain(full)) return {};
+  for (const Value v : e.operands)
+    if (v.type() != full && !(v.rank() == 0 && v.dtype() == full.dtype() && is_plain(v.type()))) return {};
+  return full;
+}
+
 absl::StatusOr<std::vector<Type>> infer(const Eqn& e) {
+  if (const Type alone = infer_alone(e)) return std::vector<Type>{alone};
   if (absl::Status s = check_operands(e); !s.ok()) return s;
-  if (const Type alone = type_alone(e)) return std::vector<Type>{alone};
   absl::StatusOr<std::vector<Type>> types = e.op->infer ? e.op->infer(e) : infer_by_factors(e);
   if (!types.ok()) return types;
   if (absl::Status s = set_manual(e, *types); !s.ok()) return s;

@@ -149,6 +149,9 @@ struct OpDef {
 
 /// The results' types: dtypes and dims from the op's own rules.
 absl::StatusOr<std::vector<Type>> infer(const Eqn& e);
+/// The only result's type where operands of one plain type, and numbers beside them, say it: that of most equations.
+/// Null where it takes `infer` to tell it, or what is wrong.
+Type infer_alone(const Eqn& e);
 /// By name in the text; null when there is none.
 Op find_op(std::string_view name);
 std::span<const Op> all_ops();

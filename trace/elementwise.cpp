@@ -56,8 +56,8 @@ Array traced_alike(Recorder& r, std::string_view name, const ir::OpDef& op, std:
   values.reserve(operands.size());
   for (const Operand& x : operands)
     values.push_back(x.array() ? r.lift(*x.array(), loc, dtype) : constant(b, x.number(), dtype));
-  const absl::StatusOr<ir::Values> made = b.try_emit(&op, std::move(values));
-  return made.ok() ? r.wrap((*made)[0], weak, loc) : Array();
+  const absl::StatusOr<ir::Value> made = b.try_emit_one(&op, std::move(values));
+  return made.ok() ? r.wrap(*made, weak, loc) : Array();
 }
 
 Array apply_elementwise(std::string_view name, const ir::OpDef& op, std::span<const Operand> operands, DType dtype,

@@ -14,6 +14,7 @@
 #include "sheaf/jit.h"
 #include "sheaf/linalg.h"
 #include "sheaf/loader.h"
+#include "sheaf/memory.h"
 #include "sheaf/mesh.h"
 #include "sheaf/nn.h"
 #include "sheaf/ops.h"

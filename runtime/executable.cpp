@@ -101,10 +101,11 @@ std::int64_t Executable::code_bytes() const {
 absl::StatusOr<const Executable::Constants*> Executable::constants_on(Device& device) const {
   static const Constants none;
   if (program_.constants.empty()) return &none;
-  std::lock_guard lock(mutex_);
-  const auto [it, is_new] = constants_.try_emplace(&device.allocator());
-  if (!is_new) return &it->second;
-  Constants all;
+  {
+    std::lock_guard lock(mutex_);
+    if (const auto known = constants_.find(&device.allocator()); known != constants_.end()) return &known->second;
+  }
+  Constants all;  // made outside the lock: memory may have to be waited for, behind a run that needs it
   for (const codegen::Constant& constant : program_.constants) {
     auto memory = Memory::allocate(device.allocator(), std::ssize(constant.data), Loc{});
     absl::Status status = memory.status();
@@ -113,14 +114,11 @@ absl::StatusOr<const Executable::Constants*> Executable::constants_on(Device& de
           device.backend().upload((*memory)->data(), constant.data.data(), std::ssize(constant.data));
       status = there.ok() && *there ? (*there)->wait() : there.status();
     }
-    if (!status.ok()) {
-      constants_.erase(it);
-      return status;
-    }
+    if (!status.ok()) return status;
     all.push_back(*std::move(memory));
   }
-  it->second = std::move(all);
-  return &it->second;
+  std::lock_guard lock(mutex_);
+  return &constants_.try_emplace(&device.allocator(), std::move(all)).first->second;
 }
 
 /// A device runs one execution at a time, so what this refers to has one user.

@@ -139,7 +139,7 @@ Entry many_buffers() {
     for (std::size_t i = 1; i < all.size(); ++i) x = x * 0.5 + all[i];
     return x;
   };
-  e.programs.push_back(traced(sum, std::vector<Array>(600, abstract({1000, 77}, bf16))));
+  e.programs.push_back(traced(sum, std::vector<Array>(460, abstract({1000, 77}, bf16))));
   return e;
 }
 

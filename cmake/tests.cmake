@@ -43,7 +43,7 @@ foreach(name IN ITEMS acceptance/by_hand acceptance/policies acceptance/transfor
     acceptance/whole_model acceptance/work compiled api/array api/attention_halves api/collectives api/complex api/convolution api/debug
     api/debug_nans api/extremes api/grad api/indexing api/jacobian api/jit api/linear_work control/composition
     control/custom control/custom_messages control/loops control/messages control/user_cases
-    api/library api/products api/profile api/programs api/shard_map_run api/sharded_programs api/sharding api/windows
+    api/library api/map_programs api/products api/profile api/programs api/shard_map_run api/sharded_programs api/sharding api/windows
     cuda/conformance fuzz/fusion linalg/einsum linalg/linalg runtime/overlap runtime/spmd runtime/spmd_errors)
   add_test(NAME gpu/${name} COMMAND sheaf_tests --source-file=*/tests/${name}_test.cpp --test-suite-exclude=full,soak)
   set_tests_properties(gpu/${name} PROPERTIES LABELS full ENVIRONMENT "${fake_gpus};SHEAF_PLATFORM=cuda")

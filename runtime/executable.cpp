@@ -183,6 +183,11 @@ absl::Status Executable::prepare(Execution& execution, std::span<Buffer* const> 
   const absl::StatusOr<const Constants*> constants = constants_on(execution.device);
   if (!constants.ok()) return constants.status();
   execution.constants = *constants;
+  if (program_.arena_bytes > 0 && program_.target.is_gpu()) {
+    absl::StatusOr<std::shared_ptr<Memory>> arena = execution.device.backend().arena(program_.arena_bytes, options.loc);
+    if (!arena.ok()) return arena.status();
+    execution.arena = *std::move(arena);
+  }
   for (Buffer* input : inputs) {
     absl::StatusOr<Pin> pin = input->pin();
     if (!pin.ok()) return pin.status();

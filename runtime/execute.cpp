@@ -140,8 +140,8 @@ std::string_view name_of(const codegen::LibraryCall& call) {
 
 absl::StatusOr<FlightPtr> Executable::execute_steps(Execution& execution) const {
   Backend& backend = execution.device.backend();
-  std::shared_ptr<Memory> arena;
-  if (program_.arena_bytes > 0) {
+  std::shared_ptr<Memory> arena = std::move(execution.arena);
+  if (program_.arena_bytes > 0 && !arena) {
     absl::StatusOr<std::shared_ptr<Memory>> leased = backend.arena(program_.arena_bytes, execution.loc);
     if (!leased.ok()) return leased.status();
     arena = *std::move(leased);

@@ -17,6 +17,7 @@ struct Executable::Execution {
   ExecutablePtr executable = nullptr;             // of one that outlives its call: keeps the code and the constants
   std::shared_ptr<Completion> completion = nullptr;  // of the outputs; null: they are born ready, or failed
   const Constants* constants = nullptr;           // in the device's memory
+  std::shared_ptr<Memory> arena = nullptr;  // of a GPU, which runs that are dispatched later cannot take from it
   absl::InlinedVector<Pin, 4> inputs = {};
   absl::InlinedVector<std::shared_ptr<Completion>, 2> waits = {};  // of inputs that were not ready from birth
   absl::InlinedVector<std::shared_ptr<Storage>, 4> outputs = {};

@@ -22,7 +22,7 @@ target_compile_definitions(sheaf_tests PRIVATE SHEAF_SOURCE_DIR="${PROJECT_SOURC
 
 function(sheaf_test name label)
   add_test(NAME ${name} COMMAND ${ARGN})
-  set_tests_properties(${name} PROPERTIES LABELS ${label} ENVIRONMENT SHEAF_CHECK_PURE=1)
+  set_tests_properties(${name} PROPERTIES LABELS ${label} ENVIRONMENT "SHEAF_CHECK_PURE=1;SHEAF_CACHE_DIR=off")
 endfunction()
 
 foreach(source IN LISTS test_sources)
@@ -37,7 +37,7 @@ sheaf_test(cases.soak soak sheaf_tests --test-suite=soak)
 # The same on GPUs that are not there (docs/emulator.md). What these files hold is said of any device. Where devices meet
 # in their streams, whose turn it is among the streams makes an entry of its own. acceptance/sequence and the rest of
 # acceptance/strategies take minutes there.
-set(fake_gpus "SHEAF_CHECK_PURE=1;SHEAF_FAKE_CUDA_DEVICES=8;SHEAF_LIBCUDA=$<TARGET_FILE:sheaf_fake_cuda>;SHEAF_LIBNVRTC=$<TARGET_FILE:sheaf_fake_nvrtc>")
+set(fake_gpus "SHEAF_CHECK_PURE=1;SHEAF_CACHE_DIR=off;SHEAF_FAKE_CUDA_DEVICES=8;SHEAF_LIBCUDA=$<TARGET_FILE:sheaf_fake_cuda>;SHEAF_LIBNVRTC=$<TARGET_FILE:sheaf_fake_nvrtc>")
 string(APPEND fake_gpus ";SHEAF_LIBNCCL=$<TARGET_FILE:sheaf_fake_nccl>;SHEAF_LIBCUBLASLT=$<TARGET_FILE:sheaf_fake_cublaslt>;SHEAF_LIBCUBLAS=$<TARGET_FILE:sheaf_fake_cusolver>;SHEAF_LIBCUSOLVER=$<TARGET_FILE:sheaf_fake_cusolver>")
 foreach(name IN ITEMS acceptance/by_hand acceptance/policies acceptance/transformer acceptance/vocabulary
     acceptance/whole_model acceptance/work compiled api/array api/attention_halves api/collectives api/complex api/convolution api/debug

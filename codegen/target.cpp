@@ -2,17 +2,19 @@
 #include "codegen/target.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <optional>
 
 #include "codegen/compiler.h"
 #include "codegen/cpu_target.h"
+#include "codegen/cuda/nvrtc.h"
 #include "ir/words.h"
 
 namespace sheaf::codegen {
 
 std::string key_of(const Target& target) {
-  if (target.is_gpu()) return "cuda " + target.gpu;
+  if (target.is_gpu()) return fmt::format("cuda {} {}", target.gpu, fmt::join(nvrtc_options(), " "));
   return std::string(compiler_id()) + "\n" + host_cpu_target().key();
 }
 

@@ -369,7 +369,7 @@ absl::StatusOr<std::int64_t> parse_bytes(const std::string& text, std::int64_t t
   const double bytes = scale == std::end(units) ? 0 : value * scale->second;
   if (!(bytes >= 1) || bytes > static_cast<double>(kLargestRequest))
     return absl::InvalidArgumentError(
-        fmt::format("'{}' is not a size: a number of bytes, or one with K, M, G or %", text));
+        fmt::format("'{}' is not a size: a number of bytes, or one with K, M{}", text, total ? ", G or %" : " or G"));
   return static_cast<std::int64_t>(bytes);
 }
 

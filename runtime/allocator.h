@@ -86,6 +86,6 @@ class Allocator {
 std::string human_bytes(std::int64_t bytes);
 
 /// "64M" -> 67108864, "50%" -> half of `total`; InvalidArgument for anything else.
-absl::StatusOr<std::int64_t> parse_bytes(const std::string& text, std::int64_t total);
+absl::StatusOr<std::int64_t> parse_bytes(const std::string& text, std::int64_t total = 0);
 
 }  // namespace sheaf::runtime

@@ -36,10 +36,6 @@ constexpr std::size_t kLongText = 16'000;
 
 // ---- On disk ----
 
-std::string disk_key(const KernelCode& code) {
-  return codegen::fingerprint(fmt::format("{}\n{}", code.key, fmt::join(codegen::nvrtc_options(), " ")));
-}
-
 /// A kernel's file: "module KEY", "origin TEXT", "bytes N" of the image that are its own, and its functions.
 struct Record {
   std::string module, origin;
@@ -71,17 +67,17 @@ bool is_of(const Record& r, const KernelCode& code) {
 }
 
 /// The image under this key, shared by the kernels that are in it; null where it is not there.
-CudaModulePtr module_on_disk(const DiskCache& disk, const Record& record) {
+CudaModulePtr module_on_disk(DiskCache& disk, const Record& record) {
   static auto& mutex = *new std::mutex;
   static auto& known = *new std::map<std::string, std::weak_ptr<CudaModule>>;
   std::lock_guard lock(mutex);
   if (CudaModulePtr module = known[record.module].lock()) return module;
-  const std::optional<std::string> bytes = disk.find("cubin", record.module);
-  if (!bytes) return nullptr;
-  std::vector<std::byte> image(bytes->size());
-  std::memcpy(image.data(), bytes->data(), bytes->size());
-  auto module = std::make_shared<CudaModule>(
-      std::move(image), fmt::format("{}, read from {}", record.origin, disk.path_of("cubin", record.module)));
+  const std::optional<DiskCache::Found> found = disk.find("cubin", record.module);
+  if (!found) return nullptr;
+  std::vector<std::byte> image(found->bytes.size());
+  std::memcpy(image.data(), found->bytes.data(), image.size());
+  auto module =
+      std::make_shared<CudaModule>(std::move(image), fmt::format("{}, read from {}", record.origin, found->path));
   known[record.module] = module;
   return module;
 }
@@ -89,15 +85,14 @@ CudaModulePtr module_on_disk(const DiskCache& disk, const Record& record) {
 absl::StatusOr<CudaModulePtr> compile_again(const KernelCode& code);
 
 std::optional<CompiledKernel> read_kernel(const KernelCode& code) {
-  const DiskCache* disk = DiskCache::global();
-  if (!disk) return {};
-  const std::optional<std::string> text = disk->find("kernel", disk_key(code));
-  if (!text) return {};
-  Record record = parse_record(*text);
-  CudaModulePtr module = is_of(record, code) ? module_on_disk(*disk, record) : nullptr;
+  DiskCache& disk = DiskCache::global();
+  const std::optional<DiskCache::Found> found = disk.find("kernel", code.key);
+  if (!found) return {};
+  Record record = parse_record(found->bytes);
+  CudaModulePtr module = is_of(record, code) ? module_on_disk(disk, record) : nullptr;
   if (!module) return {};
   counters().kernels_read.fetch_add(1, std::memory_order_relaxed);
-  ir::log(ir::LogTopic::cache, "{} read from {}", code.name, disk->path_of("kernel", disk_key(code)));
+  ir::log(ir::LogTopic::cache, "{} read from {}", code.name, found->path);
   return CompiledKernel{.cuda = std::make_shared<CudaKernel>(std::move(module), code.phases, std::move(record.entries),
                                                              [&code] { return compile_again(code); }),
                         .code_bytes = record.code_bytes};
@@ -154,18 +149,18 @@ std::vector<CudaFunction> entries_of(const KernelCode& code, const std::vector<C
 }
 
 std::vector<CompiledKernel> finish(std::span<const KernelCode* const> kernels, const Compiled& compiled) {
-  DiskCache* disk = DiskCache::global();
+  DiskCache& disk = DiskCache::global();
   const std::vector<std::byte>& image = compiled.module->image();
   const std::string_view bytes(reinterpret_cast<const char*>(image.data()), image.size());
-  const std::string module = disk ? codegen::fingerprint(bytes) : "";
-  if (disk) disk->store("cubin", module, bytes);
+  const std::string module = codegen::fingerprint(bytes);
+  disk.store("cubin", module, fmt::format("{} kernels, {}", kernels.size(), compiled.origin), bytes);
   std::vector<CompiledKernel> out;
   for (const KernelCode* code : kernels) {
     const Record record{.module = module,
                         .origin = compiled.origin,
                         .code_bytes = std::ssize(image) / std::ssize(kernels),
                         .entries = entries_of(*code, compiled.functions)};
-    if (disk) disk->store("kernel", disk_key(*code), to_text(record));
+    disk.store("kernel", code->key, fmt::format("{}, {}", code->name, compiled.origin), to_text(record));
     out.push_back({.cuda = std::make_shared<CudaKernel>(compiled.module, code->phases, record.entries),
                    .code_bytes = record.code_bytes});
   }

@@ -1,97 +1,141 @@
-// The header is text, so that `head -3` tells what a file is: its third line ends it. A file is written under a name of
-// its own and renamed; of two processes that store the same, either one's stays.
+// The policy above the places: where they are, whom they may belong to, when the folder is swept, and what is said.
 #include "runtime/disk_cache.h"
 
-#include <unistd.h>
-
-#include <atomic>
-#include <cerrno>
 #include <cstdlib>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <utility>
 
-#include "codegen/fingerprint.h"
 #include "fmt/format.h"
 #include "ir/log.h"
+#include "runtime/allocator.h"
+#include "runtime/cache_entry.h"
+#include "runtime/private_file.h"
 
 namespace sheaf::runtime {
 namespace {
 
-namespace fs = std::filesystem;
+/// A process that stores this part of the limit sweeps without waiting for its hour.
+constexpr std::int64_t kSweepsPerLimit = 10;
 
-std::string header_of(std::string_view kind, std::string_view key, std::string_view bytes) {
-  return fmt::format("sheaf cache 1\n{} {}\n{} bytes, {}\n", kind, key, bytes.size(), codegen::fingerprint(bytes));
+std::string variable(const char* name) {
+  const char* text = std::getenv(name);
+  return text ? text : "";
 }
 
-std::size_t header_end(std::string_view file) {
-  std::size_t end = 0;
-  for (int line = 0; line < 3 && end != file.npos; ++line) end = file.find('\n', end == 0 ? 0 : end + 1);
-  return end == file.npos ? file.size() : end + 1;
-}
-
-std::string unique_suffix() {
-  static std::atomic<int> next{0};
-  return fmt::format(".{}.{}.new", getpid(), next++);
+/// Empty where the environment names no folder.
+std::string default_folder() {
+  if (const std::string cache = variable("XDG_CACHE_HOME"); cache.starts_with('/')) return cache + "/sheaf";
+  if (const std::string home = variable("HOME"); home.starts_with('/')) return home + "/.cache/sheaf";
+  return "";
 }
 
 }  // namespace
 
-DiskCache* DiskCache::global() {
-  static DiskCache* const cache = [] {
-    const char* folder = std::getenv("SHEAF_CACHE_DIR");
-    return folder && *folder ? new DiskCache(folder) : nullptr;
-  }();
-  return cache;
+DiskCacheOptions disk_cache_options() {
+  DiskCacheOptions options{.folder = variable("SHEAF_CACHE_DIR"), .read_only = variable("SHEAF_CACHE_READONLY")};
+  if (options.folder.empty() && (options.folder = default_folder()).empty())
+    options.trouble =
+        "what this process compiles is not kept for others, because neither HOME nor XDG_CACHE_HOME names a folder; "
+        "SHEAF_CACHE_DIR can, and SHEAF_CACHE_DIR=off says that none is wanted";
+  if (options.folder == "off") options.folder.clear();
+  if (const std::string text = variable("SHEAF_CACHE_LIMIT"); !text.empty()) {
+    if (const auto limit = parse_bytes(text); limit.ok()) options.limit_bytes = *limit;
+    else options.trouble = fmt::format("SHEAF_CACHE_LIMIT: {}; the limit is 1G", std::string(limit.status().message()));
+  }
+  return options;
 }
 
-// In 256 folders, since some file systems are slow with many files in one.
-std::string DiskCache::path_of(std::string_view kind, std::string_view key) const {
-  return fmt::format("{}/{}/{}.{}", folder_, key.substr(0, 2), key, kind);
+DiskCache& DiskCache::global() {
+  static DiskCache* const cache = new DiskCache(disk_cache_options());
+  return *cache;
 }
 
-std::optional<std::string> DiskCache::find(std::string_view kind, std::string_view key) const {
-  std::error_code error;
-  if (!fs::is_regular_file(path_of(kind, key), error)) return {};  // what else could be read may have no end
-  std::ifstream in(path_of(kind, key), std::ios::binary);
-  if (!in) return {};
-  std::ostringstream read;
-  read << in.rdbuf();  // which throws nothing, whatever the disk does
-  const std::string file = read.str();
-  const std::size_t begin = header_end(file);
-  const std::string_view bytes = std::string_view(file).substr(begin);
-  if (std::string_view(file).substr(0, begin) == header_of(kind, key, bytes)) return file.substr(begin);
-  ir::log(ir::LogTopic::cache, "{} is damaged, or of another version", path_of(kind, key));
+DiskCache::DiskCache(DiskCacheOptions options)
+    : options_(std::move(options)), folder_(options_.folder), has_folder_(!options_.folder.empty()) {
+  if (!options_.trouble.empty()) warn(options_.trouble);
+  if (has_folder_) {
+    const absl::Status status = check_private_folder(options_.folder);
+    has_folder_ = status.ok() || !absl::IsPermissionDenied(status);
+    if (!has_folder_)
+      warn(fmt::format("{} is not used as a cache: {}", options_.folder, std::string(status.message())));
+  }
+  if (!options_.read_only.empty()) {
+    absl::StatusOr<CachePlacePtr> place = open_cache_place(options_.read_only);
+    if (place.ok()) read_only_ = *std::move(place);
+    else
+      warn(fmt::format("{} is not used as a second cache: {}", options_.read_only,
+                       std::string(place.status().message())));
+  }
+  stats_.folder = has_folder_ ? options_.folder : "";
+  stats_.read_only = read_only_ ? options_.read_only : "";
+}
+
+std::optional<DiskCache::Found> DiskCache::find(std::string_view kind, std::string_view key) {
+  std::optional<Found> found = has_folder_ ? find_in(folder_, kind, key) : std::nullopt;
+  const bool is_read_only = !found && read_only_;
+  if (is_read_only) found = find_in(*read_only_, kind, key);
+  std::lock_guard lock(mutex_);
+  ++(found ? stats_.hits : stats_.misses);
+  if (found && is_read_only) ++stats_.hits_read_only;
+  return found;
+}
+
+std::optional<DiskCache::Found> DiskCache::find_in(const CachePlace& place, std::string_view kind,
+                                                   std::string_view key) {
+  const std::optional<std::string> file = place.read(kind, key);
+  if (!file) return {};
+  const std::optional<CacheEntry> entry = parse_entry(*file);
+  const std::string path = place.path_of(kind, key);
+  if (entry && entry->kind == kind && entry->key == key) return Found{std::string(entry->bytes), path};
+  if (is_of_other_version(*file)) return {};
+  std::call_once(damaged_, [&] { warn(fmt::format("{} is damaged in the cache, and compiled anew", path)); });
+  std::lock_guard lock(mutex_);
+  ++stats_.damaged;
   return {};
 }
 
-void DiskCache::store(std::string_view kind, std::string_view key, std::string_view bytes) {
-  const std::string path = path_of(kind, key), beside = path + unique_suffix();
-  std::error_code error;
-  fs::create_directories(fs::path(path).parent_path(), error);
-  if (error) return warn_once(path, error.message());
-  errno = 0;
-  std::ofstream out(beside, std::ios::binary);
-  out << header_of(kind, key, bytes) << bytes;
-  out.close();
-  if (!out) {
-    const std::string why = std::strerror(errno);
-    fs::remove(beside, error);
-    return warn_once(path, why);
+void DiskCache::store(std::string_view kind, std::string_view key, std::string_view about, std::string_view bytes) {
+  const std::string file = to_text({kind, key, about, bytes});
+  const absl::Status status = has_folder_ ? folder_.write(kind, key, file) : absl::UnavailableError("no folder");
+  if (has_folder_ && !status.ok())
+    std::call_once(not_written_, [&] {
+      warn(fmt::format("the cache cannot be written, so other processes compile this again: {}: {}",
+                       folder_.path_of(kind, key), std::string(status.message())));
+    });
+  {
+    std::lock_guard lock(mutex_);
+    ++(status.ok() ? stats_.stored : stats_.not_stored);
+    if (status.ok()) stats_.stored_bytes += std::ssize(file);
   }
-  fs::rename(beside, path, error);
-  if (!error) return;
-  const std::string why = error.message();
-  fs::remove(beside, error);
-  warn_once(path, why);
+  if (status.ok()) sweep_where_due(std::ssize(file));
 }
 
-void DiskCache::warn_once(const std::string& path, const std::string& why) {
-  std::call_once(warned_, [&] {
-    ir::warn(fmt::format("the cache cannot be written, so other processes compile this again: {}: {}", path, why));
-  });
+void DiskCache::sweep_where_due(std::int64_t stored) {
+  const bool has_stored_much = (unswept_bytes_ += stored) > options_.limit_bytes / kSweepsPerLimit;
+  if (!has_stored_much && !folder_.claim_sweep()) return;
+  unswept_bytes_ = 0;
+  const std::int64_t freed = folder_.sweep(options_.limit_bytes);
+  if (freed) ir::log(ir::LogTopic::cache, "{} bytes swept out of {}", freed, options_.folder);
+  std::lock_guard lock(mutex_);
+  stats_.swept_bytes += freed;
+}
+
+void DiskCache::warn(const std::string& trouble) {
+  {
+    std::lock_guard lock(mutex_);
+    if (stats_.trouble.empty()) stats_.trouble = trouble;
+  }
+  ir::warn(trouble);
+}
+
+CacheStats DiskCache::stats() const {
+  std::lock_guard lock(mutex_);
+  return stats_;
 }
 
 }  // namespace sheaf::runtime
+
+namespace sheaf {
+
+CacheStats cache_stats() { return runtime::DiskCache::global().stats(); }
+
+}  // namespace sheaf

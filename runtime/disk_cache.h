@@ -1,33 +1,60 @@
-// A folder that processes share: bytes by kind and key, each in a file of its own behind a header with their length and
-// checksum. Invariant: a file has all its bytes before it has its name, and what is not as its header says counts as
-// not there, so a reader gets what was stored or nothing; whatever goes wrong with the folder costs time only.
+// What processes have compiled, found by kind and key: in a folder that this process adds to, and in a second place
+// that it only reads. Invariant: a reader gets the bytes that were stored under the key or nothing, and whatever goes
+// wrong with the cache costs time, one warning, and nothing else.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "runtime/cache_folder.h"
+#include "sheaf/cache.h"
+
 namespace sheaf::runtime {
+
+struct DiskCacheOptions {
+  std::string folder = {};     // empty: none
+  std::string read_only = {};  // a folder or a pack; empty: none
+  std::int64_t limit_bytes = std::int64_t{1} << 30;  // of the folder
+  std::string trouble = {};    // what made no sense in the environment; empty: nothing
+};
+
+/// As the environment has it: SHEAF_CACHE_DIR, a folder or "off", and without it $XDG_CACHE_HOME/sheaf or
+/// ~/.cache/sheaf; SHEAF_CACHE_READONLY; SHEAF_CACHE_LIMIT.
+DiskCacheOptions disk_cache_options();
 
 class DiskCache {
  public:
-  /// In this folder, which is made when something is stored.
-  explicit DiskCache(std::string folder) : folder_(std::move(folder)) {}
-  /// In the folder that SHEAF_CACHE_DIR names; null without it.
-  static DiskCache* global();
+  /// What is wrong with the options is a warning, and a place that another user could have written is not used.
+  explicit DiskCache(DiskCacheOptions options);
+  /// The process's, made at the first use. Never destroyed.
+  static DiskCache& global();
 
-  /// What was stored last under the key, 32 hexadecimal digits.
-  std::optional<std::string> find(std::string_view kind, std::string_view key) const;
-  /// Takes the place of what is there. Where that fails, one warning.
-  void store(std::string_view kind, std::string_view key, std::string_view bytes);
-  std::string path_of(std::string_view kind, std::string_view key) const;
+  struct Found {
+    std::string bytes, path;  // the path: of the entry's file, or of the pack
+  };
+  std::optional<Found> find(std::string_view kind, std::string_view key);
+  /// Takes the place of what is there. `about`: one line for people.
+  void store(std::string_view kind, std::string_view key, std::string_view about, std::string_view bytes);
+  CacheStats stats() const;
 
  private:
-  void warn_once(const std::string& path, const std::string& why);
+  std::optional<Found> find_in(const CachePlace& place, std::string_view kind, std::string_view key);
+  void sweep_where_due(std::int64_t stored);
+  void warn(const std::string& trouble);
 
-  const std::string folder_;
-  std::once_flag warned_;
+  const DiskCacheOptions options_;
+  const CacheFolder folder_;
+  bool has_folder_ = false;
+  CachePlacePtr read_only_;
+  std::atomic<std::int64_t> unswept_bytes_{0};  // stored since the last sweep
+  std::once_flag not_written_, damaged_;  // warned of
+
+  mutable std::mutex mutex_;  // guards the rest
+  CacheStats stats_;
 };
 
 }  // namespace sheaf::runtime

@@ -40,13 +40,12 @@ std::string symbol_of(const codegen::KernelCode& code) { return "sheaf_" + code.
 }  // namespace
 
 std::optional<CompiledKernel> read_native(const codegen::KernelCode& code) {
-  const DiskCache* disk = DiskCache::global();
-  const std::optional<std::string> object = disk ? disk->find("object", code.key) : std::nullopt;
+  const std::optional<DiskCache::Found> object = DiskCache::global().find("object", code.key);
   if (!object) return {};
-  absl::StatusOr<CompiledKernel> loaded = load_object(code, symbol_of(code), std::as_bytes(std::span(*object)));
+  absl::StatusOr<CompiledKernel> loaded = load_object(code, symbol_of(code), std::as_bytes(std::span(object->bytes)));
   if (!loaded.ok()) return {};
   counters().kernels_read.fetch_add(1, std::memory_order_relaxed);
-  ir::log(ir::LogTopic::cache, "{} read from {}", code.name, disk->path_of("object", code.key));
+  ir::log(ir::LogTopic::cache, "{} read from {}", code.name, object->path);
   return *std::move(loaded);
 }
 
@@ -59,8 +58,10 @@ absl::StatusOr<CompiledKernel> compile_native(const codegen::KernelCode& code) {
   counters().kernels_compiled.fetch_add(1, std::memory_order_relaxed);
   const std::chrono::duration<double, std::milli> taken = std::chrono::steady_clock::now() - start;
   ir::log(ir::LogTopic::compile, "{}: {} bytes of code in {:.1f} ms", code.name, object->size(), taken.count());
-  if (DiskCache* disk = DiskCache::global())
-    disk->store("object", code.key, {reinterpret_cast<const char*>(object->data()), object->size()});
+  DiskCache::global().store(
+      "object", code.key,
+      fmt::format("{} for {} by {}", code.name, codegen::host_cpu_target().key(), codegen::compiler_id()),
+      {reinterpret_cast<const char*>(object->data()), object->size()});
   return load_object(code, unit.symbol, *object);
 }
 

@@ -1,6 +1,7 @@
 // The command line over the same functions the library calls: `sheaf opt` prints what a pass makes of a file, `sheaf
 // run` runs a file, dumps included, with the interpreter or compiled, `sheaf compile` compiles one for any target and
-// tells what its kernels take, `sheaf calibrate` measures collectives, and `sheaf ops` prints docs/ops.md.
+// tells what its kernels take, `sheaf cache` looks after the disk cache, `sheaf calibrate` measures collectives, and
+// `sheaf ops` prints docs/ops.md.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,6 +26,7 @@
 #include "runtime/device.h"
 #include "sheaf/data.h"
 #include "sheaf/error.h"
+#include "tools/cache.h"
 #include "tools/calibrate.h"
 #include "tools/gpus.h"
 #include "tools/ops_table.h"
@@ -44,6 +46,8 @@ constexpr const char* kUsage = R"(sheaf: reads, transforms and runs IR text
   sheaf compile --target=NAME FILE                   compile the first function of FILE for a GPU's architecture, such
                                                      as sm_90a, and print what its kernels take; SHEAF_CACHE_DIR
                                                      keeps the code for processes that run it
+  sheaf cache list|stats|verify|purge|build|pack|unpack
+                                                     look after compiled kernels on disk; see sheaf cache --help
   sheaf gpus                                         list the GPUs and NVIDIA's libraries, and what is missing; fails
                                                      where no GPU can be used
   sheaf passes                                       list the passes
@@ -246,6 +250,7 @@ int write_profile(const Options& o) {
 }
 
 int dispatch(int argc, char** argv) {
+  if (argc > 1 && std::string_view(argv[1]) == "cache") return cache_command({argv + 2, argv + argc});
   const Options o = parse_options(argc, argv);
   if (o.command == "opt") return opt(o);
   if (o.command == "run") return run(o);

@@ -1,8 +1,10 @@
 // Kernels from one process to the next: what a machine without a GPU compiled for one, a process with that GPU runs
 // without a compiler; and whatever is wrong with a file costs a compilation at most.
 #include <doctest/doctest.h>
+#include <link.h>
 
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 
 #include "codegen/fingerprint.h"
@@ -48,6 +50,14 @@ std::vector<fs::path> files(const std::string& kind) {
   return found;
 }
 
+/// Whether a library with this in its name is in memory.
+bool is_mapped(const char* name) {
+  const auto visit = [](dl_phdr_info* library, std::size_t, void* wanted) {
+    return std::strstr(library->dlpi_name, static_cast<const char*>(wanted)) ? 1 : 0;
+  };
+  return dl_iterate_phdr(visit, const_cast<char*>(name)) == 1;
+}
+
 std::string ran(int compiled, int read) { return fmt::format("4 3: {} compiled, {} read\n", compiled, read); }
 
 /// A folder as a process on a machine without a GPU leaves it, with so many kernels.
@@ -69,6 +79,7 @@ TEST_CASE("[kernels on disk] a program" * doctest::skip()) {
     const double middle = y.item<double>(), total = sum(z).item<double>();
     const auto& c = runtime::counters();
     say(fmt::format("{} {}: {} compiled, {} read", middle, total, c.kernels_compiled.load(), c.kernels_read.load()));
+    if (c.kernels_compiled == 0) CHECK(!is_mapped("nvrtc"));
   } catch (const Error& error) { say(tests::with_here(error.what(), {})); }
 }
 
@@ -97,19 +108,19 @@ TEST_CASE("damaged files are compiled anew and replaced") {
   fs::remove(files("cubin")[0]);
   const std::string said = said_on("gpu", kNvrtc);
   CHECK(said != ran(0, kernels));
-  CHECK(said.starts_with("4 3: "));
+  CHECK(said.starts_with("sheaf warning: " + cut.string() + " is damaged in the cache, and compiled anew\n4 3: "));
   CHECK(said_on("gpu", kNone) == ran(0, kernels));
 }
 
 TEST_CASE("machine code that the driver refuses is compiled anew, or told with the file and the driver") {
   const int kernels = fill();
   // Every kernel's file now names an image for another architecture.
-  DiskCache disk(kFolder);
+  DiskCache disk({.folder = kFolder});
   const std::string foreign = emulator::write_image({"", "sm_80"}), key = codegen::fingerprint(foreign);
-  disk.store("cubin", key, foreign);
+  disk.store("cubin", key, "", foreign);
   for (const fs::path& path : files("kernel")) {
-    std::string record = *disk.find("kernel", path.stem().string());
-    disk.store("kernel", path.stem().string(), record.replace(record.find("module ") + 7, 32, key));
+    std::string record = disk.find("kernel", path.stem().string())->bytes;
+    disk.store("kernel", path.stem().string(), "", record.replace(record.find("module ") + 7, 32, key));
   }
   const std::string text = said_on("gpu", kNone);
   const std::size_t refusal = text.rfind("cuModuleLoadDataEx of ");  // behind the step that needed it
@@ -122,7 +133,7 @@ TEST_CASE("machine code that the driver refuses is compiled anew, or told with t
                     "  /nowhere/libnvrtc.so: cannot open shared object file: No such file or directory\n"
                     "Sheaf compiles for GPUs with NVIDIA's NVRTC 12.0 or newer; SHEAF_LIBNVRTC names one that lies "
                     "elsewhere\n",
-                    foreign.size(), disk.path_of("cubin", key), SHEAF_BINARY_DIR));
+                    foreign.size(), disk.find("cubin", key)->path, SHEAF_BINARY_DIR));
   CHECK(said_on("gpu", kNvrtc) == ran(kernels, kernels));
   CHECK(said_on("gpu", kNone) == ran(0, kernels));
 }
@@ -131,7 +142,8 @@ TEST_CASE("[CPU kernels on disk] a program" * doctest::skip()) {
   const auto f = jit([](Array v) { return sum(exp(v)); }).trace(abstract({1000})).lower().compile();
   const double total = f(zeros({1000})).item<double>();
   const auto& c = runtime::counters();
-  say(fmt::format("{}: {} compiled, {} read", total, c.kernels_compiled.load(), c.kernels_read.load()));
+  const char* llvm = is_mapped("LLVM") ? "with" : "without";
+  say(fmt::format("{}: {} compiled, {} read, {} LLVM", total, c.kernels_compiled.load(), c.kernels_read.load(), llvm));
 }
 
 TEST_CASE("kernels for the CPU are read too, and then LLVM is not even opened") {
@@ -139,12 +151,12 @@ TEST_CASE("kernels for the CPU are read too, and then LLVM is not even opened") 
   const auto said = [](const std::string& variable, const std::string& value) {
     return tests::said_by_child("CPU kernels on disk", {{"SHEAF_CACHE_DIR", kFolder}, {variable, value}});
   };
-  CHECK(said("SHEAF_LOG", "") == "1000: 1 compiled, 0 read\n");
-  CHECK(said("SHEAF_LLVM_PLUGIN", "/nowhere/libsheaf_llvm.so") == "1000: 0 compiled, 1 read\n");
+  CHECK(said("SHEAF_LOG", "") == "1000: 1 compiled, 0 read, with LLVM\n");
+  CHECK(said("SHEAF_LLVM_PLUGIN", "/nowhere/libsheaf_llvm.so") == "1000: 0 compiled, 1 read, without LLVM\n");
   const fs::path object = files("object").at(0);
-  DiskCache(kFolder).store("object", object.stem().string(), "no machine code");
-  CHECK(said("SHEAF_LOG", "") == "1000: 1 compiled, 0 read\n");
-  CHECK(said("SHEAF_LOG", "") == "1000: 0 compiled, 1 read\n");
+  DiskCache({.folder = kFolder}).store("object", object.stem().string(), "", "no machine code");
+  CHECK(said("SHEAF_LOG", "") == "1000: 1 compiled, 0 read, with LLVM\n");
+  CHECK(said("SHEAF_LOG", "") == "1000: 0 compiled, 1 read, without LLVM\n");
 }
 
 TEST_CASE("a folder that cannot be written is one warning, and the program runs") {

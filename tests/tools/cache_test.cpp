@@ -1,0 +1,164 @@
+// `sheaf cache` as a process, over folders of its own.
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "runtime/cache_folder.h"
+#include "tests/environment.h"
+#include "tests/runtime/cache_folders.h"
+
+using namespace sheaf;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Ran {
+  int status = 0;
+  std::string text;  // stdout and stderr
+};
+
+Ran cache(const std::string& arguments) {
+  std::FILE* pipe = popen((SHEAF_BINARY_DIR "/sheaf cache " + arguments + " 2>&1").c_str(), "r");
+  REQUIRE(pipe);
+  Ran ran;
+  for (int c; (c = std::fgetc(pipe)) != EOF;) ran.text += static_cast<char>(c);
+  ran.status = WEXITSTATUS(pclose(pipe));
+  return ran;
+}
+
+std::string said(const std::string& arguments) {
+  const Ran ran = cache(arguments);
+  CHECK(ran.status == 2);
+  return ran.text;
+}
+
+std::string done(const std::string& arguments) {
+  const Ran ran = cache(arguments);
+  CHECK(ran.status == 0);
+  return ran.text;
+}
+
+const std::string kFolder = SHEAF_BINARY_DIR "/tool_cache", kOther = SHEAF_BINARY_DIR "/tool_cache_other",
+                  kPack = SHEAF_BINARY_DIR "/tool_cache.pack", kProgram = SHEAF_BINARY_DIR "/tool_cache.sheaf";
+
+/// Both folders empty, and a file with two functions of one kernel each.
+void start() {
+  fs::remove_all(kFolder);
+  fs::remove_all(kOther);
+  fs::remove(kPack);
+  tests::write(kProgram,
+               "func @f(%x: f32[100]) -> f32[100] {\n  %0: f32[100] = exp %x\n  return %0\n}\n"
+               "func @g(%x: f32[3]) -> f32[3] {\n  %0: f32[3] = log %x\n  return %0\n}\n");
+}
+
+std::vector<std::string> paths(const std::string& folder) {
+  std::vector<std::string> all;
+  for (const runtime::CacheFile& file : runtime::CacheFolder(folder).list()) all.push_back(file.path);
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("build compiles what is not there; list, stats and verify tell what is") {
+  start();
+  const tests::Variable here("SHEAF_CACHE_DIR", kFolder);
+  CHECK(done("build " + kProgram) == kFolder + ": 2 functions for cpu, 2 kernels compiled, 0 were there\n");
+  CHECK(done("build " + kProgram) == kFolder + ": 2 functions for cpu, 0 kernels compiled, 2 were there\n");
+  CHECK(done("verify") == kFolder + ": 2 of 2 entries are whole\n");
+  const std::string lines = done("list");
+  CHECK(lines.find("object   ") == 0);
+  CHECK(lines.find(" exp_") != std::string::npos);
+  CHECK(lines.find(" log_") != std::string::npos);
+  CHECK(lines.find(" for x86-64") != std::string::npos);
+  CHECK(lines.find(" by llvm-") != std::string::npos);
+  const std::string sums = done("stats");
+  CHECK(sums.find(kFolder + "\nall               2 ") == 0);
+  CHECK(sums.find("\nobject            2 ") != std::string::npos);
+  CHECK(sums.find("\nlimit                  1073741824 bytes\n") != std::string::npos);
+}
+
+TEST_CASE("build for a GPU needs none, and leaves what a process on one loads") {
+  start();
+  const tests::Variable here("SHEAF_CACHE_DIR", kFolder),
+      nvrtc("SHEAF_LIBNVRTC", SHEAF_BINARY_DIR "/libsheaf_fake_nvrtc.so");
+  CHECK(done("build --target=sm_90a " + kProgram) ==
+        kFolder + ": 2 functions for sm_90a, 2 kernels compiled, 0 were there\n");
+  const tests::Variable none("SHEAF_LIBNVRTC", "/nowhere/libnvrtc.so");
+  CHECK(done("build --target=sm_90 " + kProgram) ==
+        kFolder + ": 2 functions for sm_90a, 0 kernels compiled, 2 were there\n");
+}
+
+TEST_CASE("what is damaged is named by verify and pack, and left out of a pack") {
+  start();
+  const tests::Variable here("SHEAF_CACHE_DIR", kFolder);
+  done("build " + kProgram);
+  const std::string damaged = paths(kFolder).at(0), name = fs::path(damaged).stem();
+  fs::resize_file(damaged, fs::file_size(damaged) - 1);
+  const std::string told = damaged + ": object " + name + " is damaged\n";
+  const Ran verified = cache("verify");
+  CHECK(verified.status == 1);
+  CHECK(verified.text == told + kFolder + ": 1 of 2 entries are whole\n");
+  CHECK(done("pack " + kPack) == told + kPack + ": 1 entries\n");
+  CHECK(done("list").find("damaged, or of another version") != std::string::npos);
+  CHECK(done("build " + kProgram).ends_with(": 2 functions for cpu, 1 kernels compiled, 1 were there\n"));
+}
+
+TEST_CASE("a pack serves as a second place, and unpacked it is the folder again") {
+  start();
+  {
+    const tests::Variable here("SHEAF_CACHE_DIR", kFolder);
+    done("build " + kProgram);
+    CHECK(done("pack " + kPack) == kPack + ": 2 entries\n");
+  }
+  CHECK(done("verify " + kPack) == kPack + ": 2 of 2 entries are whole\n");
+  CHECK(done("stats " + kPack).starts_with(kPack + "\nall               2 "));
+  CHECK(done("unpack " + kPack + " " + kOther) == kOther + ": 2 entries\n");
+  for (const std::string& path : paths(kFolder))
+    CHECK(tests::contents(path) == tests::contents(kOther + path.substr(kFolder.size())));
+  fs::remove_all(kOther);
+  const tests::Variable here("SHEAF_CACHE_DIR", kOther), shipped("SHEAF_CACHE_READONLY", kPack);
+  CHECK(done("build " + kProgram).ends_with(": 2 functions for cpu, 0 kernels compiled, 2 were there\n"));
+  CHECK(!fs::exists(kOther));
+}
+
+TEST_CASE("purge deletes all, or down to a size") {
+  start();
+  const tests::Variable here("SHEAF_CACHE_DIR", kFolder);
+  done("build " + kProgram);
+  CHECK(done("purge --to=1G") == kFolder + ": 0 bytes deleted\n");
+  CHECK(paths(kFolder).size() == 2);
+  CHECK(done("purge").starts_with(kFolder + ": "));
+  CHECK(paths(kFolder).empty());
+}
+
+TEST_CASE("what cannot be done with a cache is said in one line") {
+  start();
+  const tests::Variable off("SHEAF_CACHE_DIR", "off");
+  CHECK(said("") == "sheaf: no command 'cache '; see sheaf cache --help\n");
+  CHECK(said("clear") == "sheaf: no command 'cache clear'; see sheaf cache --help\n");
+  CHECK(said("list --all") == "sheaf: unknown option --all; see sheaf cache --help\n");
+  CHECK(said("list") == "sheaf: no folder is used as a cache here, and none was named\n");
+  CHECK(said("list a b") == "sheaf: one place at a time: a and b\n");
+  CHECK(said("list /nowhere") == "sheaf: /nowhere: No such file or directory\n");
+  CHECK(said("stats " + kProgram) == "sheaf: " + kProgram + ": it is no pack of this version of Sheaf\n");
+  CHECK(said("purge --to=much a") == "sheaf: --to: 'much' is not a size: a number of bytes, or one with K, M or G\n");
+  CHECK(said("purge " + kProgram) == "sheaf: " + kProgram + ": it is no folder\n");
+  CHECK(said("build") == "sheaf: no FILE; see sheaf cache --help\n");
+  CHECK(said("build " + kProgram) == "sheaf: no folder is used as a cache here, and none was named\n");
+  CHECK(said("pack") == "sheaf: no FILE; see sheaf cache --help\n");
+  CHECK(said("unpack " + kPack + " " + kOther) == "sheaf: " + kPack + ": No such file or directory\n");
+  const tests::Variable here("SHEAF_CACHE_DIR", kFolder);
+  CHECK(said("build /nowhere.sheaf") == "sheaf: /nowhere.sheaf: cannot be read\n");
+  CHECK(said("build --target=sm_x " + kProgram) ==
+        "sheaf: --target: 'sm_x' is no target: cpu, or the architecture of a GPU, such as sm_90a\n");
+  const tests::Variable bad("SHEAF_CACHE_DIR", "/dev/null/cache");
+  const std::string text = said("build " + kProgram);
+  CHECK(text.find("sheaf: not all was kept: the cache cannot be written, so other processes compile this again: ") !=
+        std::string::npos);
+  CHECK(done("--help").starts_with("sheaf cache: looks after compiled kernels on disk\n"));
+}

@@ -42,6 +42,12 @@ class SingleFlightMap {
     return landing.result;
   }
 
+  std::optional<Value> find(const Key& key) {
+    std::lock_guard lock(mutex_);
+    const auto it = values_.find(key);
+    return it == values_.end() ? std::nullopt : std::optional(it->second);
+  }
+
   /// Those there are.
   std::vector<Value> values() {
     std::lock_guard lock(mutex_);

@@ -21,6 +21,7 @@
 #include "runtime/device.h"
 #include "sheaf/error.h"
 #include "trace/inspect.h"
+#include "trace/manifest.h"
 
 namespace sheaf {
 namespace {
@@ -134,26 +135,26 @@ class Laps {
   Clock::time_point before_ = Clock::now();
 };
 
-// Plan -> Program -> Executable, each as its dump shows it.
-absl::StatusOr<runtime::ExecutablePtr> executable_of(const Planned& planned) {
+// Program -> Executable, each as its dump shows it.
+absl::StatusOr<runtime::ExecutablePtr> executable_of(const Lowered& lowered) {
+  const Planned& planned = lowered.planned;
   Dump dump = planned.dump;
   const std::string& name = planned.program.function->name();
   const ir::Span span(ir::Activity::compile, name);
   Laps laps(dump, name);
-  codegen::Program program = codegen::lower(planned.plan, planned.program.target);
-  laps.done("codegen");
   dump.plan(planned.plan);
-  dump.kernels(program);
+  dump.kernels(lowered.code);
   laps.restart();
-  auto executable = runtime::Executable::load(std::move(program));
+  auto executable = runtime::Executable::load(lowered.code);
   if (executable.ok()) laps.done("load");
   return executable;
 }
 
-std::shared_ptr<Compiled> load(const Planned& planned, Loc loc) {
-  auto executable = executable_of(planned);
+std::shared_ptr<Compiled> load(const Lowered& lowered, Loc loc) {
+  auto executable = executable_of(lowered);
   check(executable.status(), loc);
   auto made = std::make_shared<Native>(*std::move(executable));
+  const Planned& planned = lowered.planned;
   const ir::FunctionRef& f = planned.program.function;
   made->inputs = f->mesh() ? planned.plan.in_types : f->param_types();
   made->outputs = f->mesh() ? planned.plan.out_types : f->result_types();
@@ -163,15 +164,6 @@ std::shared_ptr<Compiled> load(const Planned& planned, Loc loc) {
 std::shared_ptr<Compiled> interpreted(const MeshProgram& program) {
   if (!program.function->mesh()) return std::make_shared<Interpreted>(program.function);
   return std::make_shared<Interpreted>(plan_program(program, {}).plan);
-}
-
-std::string key_of(const MeshProgram& program, const std::vector<bool>& donated) {
-  std::string key = ir::canonical_text(program.function) + "target:" + to_string(program.target);
-  if (const ir::Mesh mesh = program.function->mesh()) key += "mesh:" + ir::to_string(mesh);
-  for (const auto& spec : program.results) key += spec ? " result:" + ir::to_text(*spec) : " result";
-  key += "donated:";
-  for (const bool d : donated) key += d ? '1' : '0';
-  return key;
 }
 
 // SHEAF_TARGET: what every program is compiled for besides what runs it, so that the disk cache has its kernels.
@@ -190,13 +182,19 @@ const std::optional<codegen::Target>& other_target() {
 void compile_for_other_target(MeshProgram program, const std::vector<bool>& donated, Loc loc) {
   if (!other_target() || *other_target() == program.target) return;
   program.target = *other_target();
-  const absl::Status status = executable_of(plan_program(program, donated)).status();
+  const absl::Status status = executable_of(lower(plan_program(program, donated))).status();
   if (!status.ok())
     throw RuntimeError(loc,
                        fmt::format("SHEAF_TARGET={}: {}", to_string(program.target), std::string(status.message())));
 }
 
 std::atomic<bool> is_warm_required{false};
+
+using Observer = std::function<void(const ProgramSource&)>;
+std::atomic<std::shared_ptr<const Observer>>& observer() {
+  static auto& one = *new std::atomic<std::shared_ptr<const Observer>>;
+  return one;
+}
 
 void check_may_compile(const Asked& asked) {
   if (is_warm_required)
@@ -208,13 +206,16 @@ void check_may_compile(const Asked& asked) {
 CompiledPtr find_or_make(const MeshProgram& f, const std::vector<bool>& donated, const Asked& asked,
                          absl::FunctionRef<std::shared_ptr<Compiled>()> make) {
   const Loc loc = asked.loc;
-  const auto program = programs().get_or_make(key_of(f, donated), [&]() -> absl::StatusOr<CompiledPtr> {
+  const auto program = programs().get_or_make(program_key(f, donated), [&]() -> absl::StatusOr<CompiledPtr> {
     check_may_compile(asked);
+    record_manifest_if_asked();
     ir::log(ir::LogTopic::compile, "{} at {} is compiled for {}: {}", asked.what, to_string(loc), to_string(f.target),
             why_text(asked));
     std::shared_ptr<Compiled> made = interprets() ? interpreted(f) : make();
+    made->source = {f, donated, asked.what, loc};
     ++loaded;
     compile_for_other_target(f, donated, loc);
+    if (const auto observe = observer().load()) (*observe)(made->source);
     return made;
   });
   check(program.status(), loc);
@@ -239,17 +240,47 @@ Planned plan_program(const MeshProgram& program, const std::vector<bool>& donate
   return {.program = program, .donated = donated, .plan = std::move(plan), .dump = std::move(dump)};
 }
 
+Lowered lower(Planned planned) {
+  const std::string& name = planned.program.function->name();
+  const ir::Span span(ir::Activity::compile, name);
+  Laps laps(planned.dump, name);
+  codegen::Program code = codegen::lower(planned.plan, planned.program.target);
+  laps.done("codegen");
+  return {std::move(planned), std::move(code)};
+}
+
 CompiledPtr compile(const Planned& planned, const Asked& asked) {
-  return find_or_make(planned.program, planned.donated, asked, [&] { return load(planned, asked.loc); });
+  return find_or_make(planned.program, planned.donated, asked, [&] { return load(lower(planned), asked.loc); });
 }
 
 CompiledPtr compile(const MeshProgram& program, const std::vector<bool>& donated, const Asked& asked) {
-  return find_or_make(program, donated, asked, [&] { return load(plan_program(program, donated), asked.loc); });
+  return find_or_make(program, donated, asked, [&] { return load(lower(plan_program(program, donated)), asked.loc); });
+}
+
+CompiledPtr compile(const Lowered& lowered, const Asked& asked) {
+  const Planned& planned = lowered.planned;
+  return find_or_make(planned.program, planned.donated, asked, [&] { return load(lowered, asked.loc); });
+}
+
+std::string program_key(const MeshProgram& program, const std::vector<bool>& donated) {
+  std::string key = ir::canonical_text(program.function) + "target:" + to_string(program.target);
+  if (const ir::Mesh mesh = program.function->mesh()) key += "mesh:" + ir::to_string(mesh);
+  for (const auto& spec : program.results) key += spec ? " result:" + ir::to_text(*spec) : " result";
+  key += "donated:";
+  for (const bool d : donated) key += d ? '1' : '0';
+  return key;
+}
+
+std::vector<CompiledPtr> compiled_programs() { return programs().values(); }
+CompiledPtr find_program(const std::string& program_key) { return programs().find(program_key).value_or(nullptr); }
+
+void observe_compilations(std::function<void(const ProgramSource&)> f) {
+  observer() = f ? std::make_shared<const Observer>(std::move(f)) : nullptr;
 }
 
 void require_warm(bool on, Loc loc) {
   if (on)
-    for (const CompiledPtr& program : programs().values())
+    for (const CompiledPtr& program : compiled_programs())
       if (const runtime::ExecutablePtr e = program->executable()) check(e->compile_rest(), loc);
   is_warm_required = on;
 }

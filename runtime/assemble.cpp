@@ -79,7 +79,7 @@ SpanOf move_span(std::int64_t bytes, Loc loc) {
 /// them; null: now.
 absl::StatusOr<EventPtr> copy_all(std::vector<Source>& sources, Backend& target, std::byte* to, std::int64_t bytes,
                                   std::int64_t element_bytes, Loc loc) {
-  const DeviceSpan span(target, move_span(bytes, loc), DeviceSpan::Stream::copies);
+  const DeviceSpan span(target, [&] { return move_span(bytes, loc); }, DeviceSpan::Stream::copies);
   std::vector<std::byte> elsewhere(target.is_host() ? 0 : static_cast<std::size_t>(bytes));
   std::byte* const whole = target.is_host() ? to : elsewhere.data();
   for (Source& s : sources) {
@@ -143,7 +143,7 @@ absl::StatusOr<BufferPtr> assemble(Device& to, std::int64_t bytes, std::int64_t 
   if (are_on_gpus(sources, to)) {
     auto ask = [sources = std::move(sources), into = into->storage(), completion, bytes, element_bytes, made_at,
                 &to]() mutable {
-      const DeviceSpan span(to.backend(), move_span(bytes, made_at), DeviceSpan::Stream::copies);
+      const DeviceSpan span(to.backend(), [&] { return move_span(bytes, made_at); }, DeviceSpan::Stream::copies);
       copy_across(to.backend(), into, blocks_of(sources), element_bytes, completion);
     };
     if (absl::Status status = to.queue().push(std::move(ask)); !status.ok()) return status;

@@ -2,6 +2,7 @@
 // that between two events in its stream.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -28,12 +29,15 @@ class DeviceSpan {
  public:
   enum class Stream : std::uint8_t { work, copies };  // of a GPU; a CPU has but one of its own
 
-  DeviceSpan(Backend& backend, const SpanOf& of, Stream stream = Stream::work) {
-    if (ir::is_profiled()) begin(backend, of, stream);
+  /// `of` says what it is, and is called only if somebody wants to know.
+  template <std::invocable Of>
+  DeviceSpan(Backend& backend, Of of, Stream stream = Stream::work) {
+    if (ir::is_profiled()) begin(backend, of(), stream);
   }
   /// Of another stream of a GPU's.
-  DeviceSpan(CudaContext& gpu, cuda::CUstream stream, const SpanOf& of) {
-    if (ir::is_profiled()) begin(gpu, stream, of);
+  template <std::invocable Of>
+  DeviceSpan(CudaContext& gpu, cuda::CUstream stream, Of of) {
+    if (ir::is_profiled()) begin(gpu, stream, of());
   }
   ~DeviceSpan() {
     if (open_) end();

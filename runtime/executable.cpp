@@ -70,8 +70,8 @@ bool needs_host(std::span<const codegen::Step> steps) {
 Executable::Executable(codegen::Program program, LoadOptions options)
     : program_(std::move(program)),
       name_(std::make_shared<const std::string>(program_.name)),
-      options_(options),
-      cache_(options.cache ? *options.cache : KernelCache::global()),
+      options_(std::move(options)),
+      cache_(options_.cache ? *options_.cache : KernelCache::global()),
       kernels_(cache_.get(program_.kernels)) {
   work_ps_ = work_of(program_.steps, kernels_);
   needs_host_ = needs_host(program_.steps);
@@ -79,10 +79,11 @@ Executable::Executable(codegen::Program program, LoadOptions options)
 
 absl::StatusOr<ExecutablePtr> Executable::load(codegen::Program program, LoadOptions options) {
   if (program.has_products) open_cublaslt_early();
-  std::shared_ptr<Executable> executable(new Executable(std::move(program), options));
-  const bool is_tiny = executable->work_ps_ <= options.interpret_below_ps;
+  std::shared_ptr<Executable> executable(new Executable(std::move(program), std::move(options)));
+  const LoadOptions& how = executable->options_;
+  const bool is_tiny = executable->work_ps_ <= how.interpret_below_ps;
   const bool can_interpret = !executable->program_.target.is_gpu();
-  if (!can_interpret || options.tier == Tier::compiled || (options.tier == Tier::automatic && !is_tiny)) {
+  if (!can_interpret || how.tier == Tier::compiled || (how.tier == Tier::automatic && !is_tiny)) {
     if (absl::Status status = executable->cache_.compile(executable->kernels_); !status.ok()) return status;
   }
   ir::log(ir::LogTopic::runtime, "loaded {}: {} kernels, {} steps, {} bytes of arena, {} us of work",
@@ -205,7 +206,7 @@ absl::Status Executable::prepare(Execution& execution, std::span<Buffer* const> 
     } else {
       absl::StatusOr<std::shared_ptr<Memory>> memory =
           Memory::allocate(execution.device.allocator(), program_.outputs[o].bytes(), options.loc);
-      if (!memory.ok()) return memory.status();
+      if (!memory.ok()) return with_advice(memory.status());
       execution.outputs.push_back(make_recycled<Storage>(*std::move(memory)));
       execution.copied_from.push_back(from);
     }
@@ -219,6 +220,11 @@ Buffers Executable::outputs_of(const Execution& execution) const {
     outputs.push_back(make_recycled<Buffer>(execution.device, program_.outputs[o].bytes(), execution.loc,
                                             execution.outputs[o], execution.completion));
   return outputs;
+}
+
+absl::Status Executable::with_advice(absl::Status status) const {
+  if (!absl::IsResourceExhausted(status) || !options_.memory_advice) return status;
+  return absl::ResourceExhaustedError(std::string(status.message()) + options_.memory_advice());
 }
 
 void Executable::donate(std::span<Buffer* const> inputs, const RunOptions& options) const {

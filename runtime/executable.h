@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -32,6 +33,7 @@ struct LoadOptions {
   std::int64_t interpret_below_ps = 2'000'000;  // automatic: of estimated compiled work, per run of the program
   int interpreted_runs = 8;                     // automatic: of a kernel, before it is compiled in the background
   KernelCache* cache = nullptr;                 // null: the process's
+  std::function<std::string()> memory_advice = {};  // what to say besides, where there is no memory for a run
 };
 
 inline const std::vector<bool> kNothingDonated;
@@ -120,6 +122,8 @@ class Executable : public std::enable_shared_from_this<Executable> {
   absl::Status run_library(const codegen::LibraryCall& call, const codegen::Step& step, Addresses& at) const;
   absl::Status run_collective(const codegen::Collective& what, Loc loc, Addresses& at) const;
   absl::Status await_collective(int groups, Addresses& at) const;
+  /// Where there is no memory for a run, with advice.
+  absl::Status with_advice(absl::Status status) const;
   void note_interpreted_run(const KernelPtr& kernel) const;
 
   codegen::Program program_;

@@ -143,7 +143,7 @@ absl::StatusOr<FlightPtr> Executable::execute_steps(Execution& execution) const 
   std::shared_ptr<Memory> arena = std::move(execution.arena);
   if (program_.arena_bytes > 0 && !arena) {
     absl::StatusOr<std::shared_ptr<Memory>> leased = backend.arena(program_.arena_bytes, execution.loc);
-    if (!leased.ok()) return leased.status();
+    if (!leased.ok()) return with_advice(leased.status());
     arena = *std::move(leased);
   }
   Addresses at(*this, execution, arena ? arena->data() : nullptr);
@@ -179,7 +179,7 @@ absl::Status Executable::begin_outputs(const Execution& execution) const {
   for (std::size_t o = 0; o < execution.outputs.size(); ++o) {
     const int from = execution.copied_from[o];
     if (from < 0) continue;
-    const DeviceSpan span(backend, copy_span("copy of a donated argument", program_.outputs[o].bytes(), execution));
+    const DeviceSpan span(backend, [&] { return copy_span("copy of a donated argument", program_.outputs[o].bytes(), execution); });
     absl::Status copied = backend.copy(execution.outputs[o]->data(), execution.inputs[from].storage()->data(),
                                        program_.outputs[o].bytes());
     if (!copied.ok()) return copied;
@@ -288,18 +288,18 @@ absl::Status Executable::run_control(const codegen::Step& step, Addresses& at) c
     absl::Status operator()(const codegen::Branch& branch) const { return executable.run_branch(branch, at); }
     absl::Status operator()(const codegen::Check& check) const { return executable.run_check(check, step.loc, at); }
     absl::Status operator()(const codegen::Callback& callback) const {
-      const DeviceSpan span(at.backend(), span_of(ir::Activity::launch, callback.name, step, at));
+      const DeviceSpan span(at.backend(), [&] { return span_of(ir::Activity::launch, callback.name, step, at); });
       return call_back(callback, step.loc, at);
     }
     absl::Status operator()(const codegen::LibraryCall& call) const { return executable.run_library(call, step, at); }
     absl::Status operator()(const codegen::Collective& what) const {
       if (meets_in_streams()) return executable.run_collective(what, step.loc, at);  // there the streams are timed
-      const DeviceSpan span(at.backend(), span_of(ir::Activity::collective, what.name, step, at));
+      const DeviceSpan span(at.backend(), [&] { return span_of(ir::Activity::collective, what.name, step, at); });
       return executable.run_collective(what, step.loc, at);
     }
     absl::Status operator()(const codegen::Await& await) const {
       if (meets_in_streams()) return executable.await_collective(await.groups, at);
-      const DeviceSpan span(at.backend(), span_of(ir::Activity::collective, "await", step, at));
+      const DeviceSpan span(at.backend(), [&] { return span_of(ir::Activity::collective, "await", step, at); });
       return executable.await_collective(await.groups, at);
     }
     bool meets_in_streams() const { return at.execution.spmd && at.execution.spmd->meets_in_streams(); }
@@ -347,7 +347,7 @@ class Executable::CarryPlaces {
     const std::byte* from = std::exchange(place.now, place.result);
     if (from == place.result) return absl::OkStatus();
     if (absl::Status status = executable_.launch_waiting(at_); !status.ok()) return status;
-    const DeviceSpan span(at_.backend(), copy_span("copy of a loop's carry", place.bytes, at_.execution));
+    const DeviceSpan span(at_.backend(), [&] { return copy_span("copy of a loop's carry", place.bytes, at_.execution); });
     return at_.backend().copy(place.result, from, place.bytes);
   }
 
@@ -409,7 +409,7 @@ absl::Status Executable::run_library(const codegen::LibraryCall& call, const cod
   for (const codegen::BufferRef& ref : call.operands) operands.push_back(at[ref]);
   for (const codegen::BufferRef& ref : call.results) results.push_back(at[ref]);
   Kernel* const around = call.kernel < 0 ? nullptr : kernels_[call.kernel].get();
-  DeviceSpan span(at.backend(), span_of(ir::Activity::launch, name_of(call), step, at));
+  DeviceSpan span(at.backend(), [&] { return span_of(ir::Activity::launch, name_of(call), step, at); });
   const absl::StatusOr<bool> called = at.backend().call(call, around, operands, results);
   if (!called.ok())
     return absl::Status(called.status().code(),
@@ -495,7 +495,7 @@ bool waits_for_kernels() {
 
 absl::Status Executable::launch(const codegen::Step& step, std::span<void* const> buffers, const Addresses& at) const {
   const KernelPtr& kernel = kernels_[step.kernel];
-  const DeviceSpan span(at.backend(), span_of(ir::Activity::launch, kernel->code().name, step, at));
+  const DeviceSpan span(at.backend(), [&] { return span_of(ir::Activity::launch, kernel->code().name, step, at); });
   absl::Status status = at.backend().run(*kernel, buffers);
   if (status.ok() && waits_for_kernels()) status = at.backend().drain();
   if (status.ok()) return status;

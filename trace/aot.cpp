@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <fstream>
 
 #include "codegen/compiler.h"
 #include "codegen/cuda/emit.h"
@@ -17,6 +18,7 @@
 #include "trace/communication.h"
 #include "trace/execute.h"
 #include "trace/messages.h"
+#include "trace/report/report.h"
 
 namespace sheaf::aot::detail {
 
@@ -283,6 +285,23 @@ Memory memory(const Code& c) {
   for (const codegen::Constant& constant : e->program().constants) m.constants += constant.type.bytes();
   m.code = e->code_bytes();
   return m;
+}
+
+std::string report(const Code& c) {
+  const Lowering& l = *c.lowering;
+  return report_html({.what = l.program->what,
+                      .loc = l.program->loc,
+                      .planned = l.planned,
+                      .executable = c.compiled->executable(),
+                      .cost = cost(c),
+                      .memory = memory(c),
+                      .collectives = collectives(l)});
+}
+
+void write_report(const Code& c, const std::string& path, Loc loc) {
+  std::ofstream file(path, std::ios::trunc);
+  file << report(c);
+  if (!file.flush()) throw RuntimeError(loc, fmt::format("report: {} cannot be written", path));
 }
 
 const sheaf::detail::Structure& call(const Code& c, const sheaf::detail::FlatCall& arguments,

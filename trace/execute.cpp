@@ -22,6 +22,7 @@
 #include "sheaf/error.h"
 #include "trace/inspect.h"
 #include "trace/manifest.h"
+#include "trace/report/memory_advice.h"
 
 namespace sheaf {
 namespace {
@@ -145,7 +146,9 @@ absl::StatusOr<runtime::ExecutablePtr> executable_of(const Lowered& lowered) {
   dump.plan(planned.plan);
   dump.kernels(lowered.code);
   laps.restart();
-  auto executable = runtime::Executable::load(lowered.code);
+  auto executable = runtime::Executable::load(
+      lowered.code,
+      {.memory_advice = [of = planned.program, donated = planned.donated] { return memory_advice(of, donated); }});
   if (executable.ok()) laps.done("load");
   return executable;
 }

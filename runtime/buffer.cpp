@@ -162,7 +162,8 @@ absl::StatusOr<BufferPtr> Buffer::from_host(Device& device, std::span<const std:
   absl::StatusOr<BufferPtr> buffer = allocate(device, std::ssize(bytes), made_at, completion);
   if (!buffer.ok()) return buffer;
   const std::shared_ptr<Storage>& storage = (*buffer)->storage_;
-  const DeviceSpan span(backend, [&] { return copy_span("from the host", std::ssize(bytes), made_at); }, DeviceSpan::Stream::copies);
+  const DeviceSpan span(
+      backend, [&] { return copy_span("from the host", std::ssize(bytes), made_at); }, DeviceSpan::Stream::copies);
   absl::StatusOr<EventPtr> there = backend.upload(storage->data(), bytes.data(), std::ssize(bytes));
   if (!there.ok()) return there.status();
   if (completion)
@@ -248,8 +249,9 @@ absl::Status Buffer::to_host(std::span<std::byte> to, std::int64_t offset) const
   SHEAF_CHECK(offset >= 0 && offset + std::ssize(to) <= bytes_);
   absl::StatusOr<std::shared_ptr<const std::byte>> bytes = view_in_place();
   if (!bytes.ok()) return bytes.status();
-  const DeviceSpan span(device_.backend(), [&] { return copy_span("to the host", std::ssize(to), made_at_); },
-                        DeviceSpan::Stream::copies);
+  const DeviceSpan span(
+      device_.backend(), [&] { return copy_span("to the host", std::ssize(to), made_at_); },
+      DeviceSpan::Stream::copies);
   return device_.backend().download(to.data(), bytes->get() + offset, std::ssize(to));
 }
 

@@ -267,7 +267,8 @@ absl::Status ByNccl::enqueue(std::span<const Part> parts, const Clique& clique) 
   {
     std::deque<DeviceSpan> spans;  // of each member's part
     if (ir::is_profiled())
-      for (std::size_t k = 0; k < parts.size(); ++k) spans.emplace_back(*parts[k].gpu, streams[k], [&] { return span_of(parts[k]); });
+      for (std::size_t k = 0; k < parts.size(); ++k)
+        spans.emplace_back(*parts[k].gpu, streams[k], [&] { return span_of(parts[k]); });
     if (absl::Status status = Enqueue(nccl_, parts, clique.comms, streams).run(); !status.ok()) return status;
   }
   for (std::size_t k = 0; k < parts.size(); ++k) {

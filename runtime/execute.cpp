@@ -179,7 +179,8 @@ absl::Status Executable::begin_outputs(const Execution& execution) const {
   for (std::size_t o = 0; o < execution.outputs.size(); ++o) {
     const int from = execution.copied_from[o];
     if (from < 0) continue;
-    const DeviceSpan span(backend, [&] { return copy_span("copy of a donated argument", program_.outputs[o].bytes(), execution); });
+    const DeviceSpan span(
+        backend, [&] { return copy_span("copy of a donated argument", program_.outputs[o].bytes(), execution); });
     absl::Status copied = backend.copy(execution.outputs[o]->data(), execution.inputs[from].storage()->data(),
                                        program_.outputs[o].bytes());
     if (!copied.ok()) return copied;
@@ -347,7 +348,8 @@ class Executable::CarryPlaces {
     const std::byte* from = std::exchange(place.now, place.result);
     if (from == place.result) return absl::OkStatus();
     if (absl::Status status = executable_.launch_waiting(at_); !status.ok()) return status;
-    const DeviceSpan span(at_.backend(), [&] { return copy_span("copy of a loop's carry", place.bytes, at_.execution); });
+    const DeviceSpan span(at_.backend(),
+                          [&] { return copy_span("copy of a loop's carry", place.bytes, at_.execution); });
     return at_.backend().copy(place.result, from, place.bytes);
   }
 

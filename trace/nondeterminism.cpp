@@ -20,8 +20,7 @@ constexpr const char* kWho = "find_nondeterminism";
 ir::Literals run(const Runnable& program, const ir::Function& f, const std::vector<Array>& inputs, Loc loc) {
   std::vector<const Array*> given;
   for (const Array& x : inputs) given.push_back(&x);
-  std::vector<Array> out;
-  program.run(given, {}, loc, out);
+  const std::vector<Array> out = program.run(given, {}, loc);
   ir::Literals results;
   for (std::size_t j = 0; j < out.size(); ++j) {
     const ir::Type type = ir::without_sharding(f.results()[j].type());

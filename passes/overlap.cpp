@@ -259,6 +259,6 @@ FunctionRef overlap(const FunctionRef& f, const Profile& profile) {
   return f;
 }
 
-FunctionRef overlap(const FunctionRef& f) { return overlap(f, chosen_profile()); }
+FunctionRef overlap(const FunctionRef& f, const Target& target) { return overlap(f, chosen_profile(target)); }
 
 }  // namespace sheaf::passes

@@ -10,7 +10,7 @@ namespace sheaf::passes {
 /// f, a plan on a mesh, in an order in which collectives start early and are awaited late (passes/flights.h), as far as
 /// that hides the time they take and the arena stays within the devices' memory. Its kernels are then `in_order`.
 ir::FunctionRef overlap(const ir::FunctionRef& f, const Profile& profile);
-/// With the chosen profile.
-ir::FunctionRef overlap(const ir::FunctionRef& f);
+/// With the profile chosen for the target.
+ir::FunctionRef overlap(const ir::FunctionRef& f, const ir::Target& target);
 
 }  // namespace sheaf::passes

@@ -40,7 +40,9 @@ FunctionRef drop_dead(const FunctionRef& f) {
 
 FunctionRef on_real_numbers(const FunctionRef& f) { return has_complex(*f) ? split_complex(*f) : f; }
 
-FunctionRef partition_on_mesh(const FunctionRef& f) { return f->mesh() ? partition(f) : f; }
+FunctionRef partition_on_mesh(const FunctionRef& f, const Target& target) {
+  return f->mesh() ? partition(f, {.profile = &chosen_profile(target)}) : f;
+}
 
 constexpr Pass kStages[] = {
     // Differentiation and batching are done: the tracer applied them as it met them. Calls, which let them transform
@@ -149,7 +151,8 @@ Plan run_pipeline(const FunctionRef& traced, const PipelineOptions& options) {
   if (traced->mesh()) memory.function = memory.function->on_mesh(traced->mesh());
   done("memory", memory.function);
   if (!verifies()) check(memory.function, "memory");  // the border to codegen is always checked
-  return {.function = std::move(memory.function),
+  return {.target = options.target,
+          .function = std::move(memory.function),
           .optimised = std::move(optimised),
           .arena_bytes = memory.arena_bytes,
           .in_types = std::move(in_types),

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ir/graph.h"
+#include "ir/target.h"
 
 namespace sheaf::passes {
 
@@ -22,6 +23,7 @@ struct NotTaken {
 };
 
 struct Plan {
+  ir::Target target = {};
   ir::FunctionRef function;
   ir::FunctionRef optimised;  // the program before fusion made kernels of it
   std::int64_t arena_bytes = 0;

@@ -42,7 +42,7 @@ passes::CommunicationLimits limits_of(const CommunicationLimits& limits, const s
 }
 
 passes::CollectiveReport report_of(const passes::Plan& plan) {
-  return passes::report_collectives(*plan.function, passes::chosen_profile());
+  return passes::report_collectives(*plan.function, passes::chosen_profile(plan.target));
 }
 
 }  // namespace

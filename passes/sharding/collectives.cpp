@@ -216,9 +216,9 @@ class Simplifier {
 
 FunctionRef simplify_collectives(const FunctionRef& local) { return Simplifier(MeshAtoms(local->mesh())).run(local); }
 
-FunctionRef improve_collectives(const FunctionRef& local) {
+FunctionRef improve_collectives(const FunctionRef& local, const Target& target) {
   if (!local->mesh()) return local;
-  return combine_collectives(simplify_collectives(local), chosen_profile());
+  return combine_collectives(simplify_collectives(local), chosen_profile(target));
 }
 
 }  // namespace sheaf::passes

@@ -9,7 +9,7 @@
 namespace sheaf::passes {
 
 /// All of the following; of a program on no mesh, the program itself.
-ir::FunctionRef improve_collectives(const ir::FunctionRef& local);
+ir::FunctionRef improve_collectives(const ir::FunctionRef& local, const ir::Target& target);
 
 ///   slice(all_reduce(x)) at the own block                 = reduce_scatter(x)
 ///   slice(all_gather(x)) at the own block                 = x

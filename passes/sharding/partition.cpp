@@ -257,7 +257,7 @@ class Program final : public Localizer {
 
 FunctionRef partition(const FunctionRef& f, const PartitionOptions& options) {
   SHEAF_CHECK(f->mesh(), "a function without a mesh");
-  Program program(*f, options.profile ? *options.profile : chosen_profile());
+  Program program(*f, options.profile ? *options.profile : chosen_profile({}));
   Layouts params, results;
   for (const Value p : f->params()) params.push_back(sharding_of(p.type(), program.mesh()));
   for (const Value r : f->results()) results.push_back(wanted_layout(r, program.mesh()));

@@ -17,7 +17,7 @@ struct PartitionWork {
 };
 
 struct PartitionOptions {
-  const Profile* profile = nullptr;  // of the machine; null: the chosen one
+  const Profile* profile = nullptr;  // of the machine; null: the one chosen for CPUs
   PartitionWork* work = nullptr;  // filled in
 };
 

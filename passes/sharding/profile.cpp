@@ -197,16 +197,16 @@ absl::StatusOr<Profile> load_profile(const std::string& name_or_file) {
   return p;
 }
 
-const Profile& chosen_profile() {
-  static const Profile& profile = []() -> const Profile& {
+const Profile& chosen_profile(const ir::Target& target) {
+  static const Profile* const named = []() -> const Profile* {
     const char* wanted = std::getenv("SHEAF_MESH_PROFILE");
-    if (!wanted || !*wanted) return *built_in_profile("cpu");
+    if (!wanted || !*wanted) return nullptr;
     absl::StatusOr<Profile> p = load_profile(wanted);
-    if (p.ok()) return *new Profile(*std::move(p));
-    ir::warn(fmt::format("SHEAF_MESH_PROFILE: {}; using cpu", std::string(p.status().message())));
-    return *built_in_profile("cpu");
+    if (p.ok()) return new Profile(*std::move(p));
+    ir::warn(fmt::format("SHEAF_MESH_PROFILE: {}; using that of the devices", std::string(p.status().message())));
+    return nullptr;
   }();
-  return profile;
+  return named ? *named : *built_in_profile(target.is_gpu() ? "nvlink" : "cpu");
 }
 
 }  // namespace sheaf::passes

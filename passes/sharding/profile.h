@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "ir/lowering.h"
+#include "ir/target.h"
 #include "sheaf/dtype.h"
 
 namespace sheaf::passes {
@@ -72,8 +73,8 @@ absl::StatusOr<Profile> parse_profile(std::string_view text);
 /// A built-in one by its name, else the one in the file of that name.
 absl::StatusOr<Profile> load_profile(const std::string& name_or_file);
 
-/// The one that SHEAF_MESH_PROFILE names, read at the first call; "cpu" if it names none, with a warning if it names
-/// what is no profile.
-const Profile& chosen_profile();
+/// The one that SHEAF_MESH_PROFILE names, read at the first call; if it names none, or with a warning what is no
+/// profile, "nvlink" for GPUs and "cpu" for a CPU.
+const Profile& chosen_profile(const ir::Target& target);
 
 }  // namespace sheaf::passes

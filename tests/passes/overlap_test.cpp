@@ -99,7 +99,7 @@ TEST_CASE("an order changes no value") {
 
 TEST_CASE("without a mesh, and without collectives, a plan is left alone") {
   const FunctionRef plan = kernels_of(layers(0)->on_mesh({}));
-  CHECK(passes::overlap(plan) == plan);
+  CHECK(passes::overlap(plan, ir::Target{}) == plan);
   const FunctionRef on_mesh = kernels_of(layers(0));
-  CHECK(ir::print(passes::overlap(on_mesh)) == ir::print(on_mesh));
+  CHECK(ir::print(passes::overlap(on_mesh, ir::Target{})) == ir::print(on_mesh));
 }

@@ -38,7 +38,7 @@ int check_on_parts(const FunctionRef& f, const Literals& in, int draws, Dice& di
     const FunctionRef whole = passes::propagate(passes::with_wanted(passes::shifts(laid_out(f, dice, mesh)), wanted));
     splits += is_split(*whole);
     const FunctionRef local = passes::partition(whole, {.profile = passes::built_in_profile("flat")});
-    for (const FunctionRef& program : {local, passes::improve_collectives(local)}) {
+    for (const FunctionRef& program : {local, passes::improve_collectives(local, {})}) {
       INFO(to_string(mesh.mesh()), "\n", print(whole), print(program));
       const absl::Status s = verify(*program);
       REQUIRE_MESSAGE(s.ok(), std::string(s.message()));

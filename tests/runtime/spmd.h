@@ -31,7 +31,7 @@ inline runtime::ExecutablePtr load_local(const ir::FunctionRef& f, const std::ve
   // The passes are to take it as it is, not as a program over global arrays that they have to split.
   ir::FunctionRef kernels;
   const auto keep = [&](int, std::string_view pass, const ir::FunctionRef& g) {
-    if (pass == "schedule") kernels = passes::overlap(g->on_mesh(f->mesh()));
+    if (pass == "schedule") kernels = passes::overlap(g->on_mesh(f->mesh()), ir::Target{});
   };
   const codegen::Target& target = runtime::device(0).backend().target();
   passes::run_pipeline(f->on_mesh({}), {.target = target, .observe = keep});

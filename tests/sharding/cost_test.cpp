@@ -3,6 +3,10 @@
 
 #include <doctest/doctest.h>
 
+#include <cstdio>
+
+#include "tests/child.h"
+
 using namespace sheaf;
 using passes::CollectiveKind;
 
@@ -88,4 +92,21 @@ TEST_CASE("what is no profile is told by its line") {
   CHECK(why_not("sheaf profile 1\nall_reduce = 1 1") == "no link for all_gather");
   CHECK(passes::load_profile("/nowhere/profile").status().message() ==
         "/nowhere/profile is neither a profile nor a file that can be read");
+}
+
+TEST_CASE("[profiles] a program" * doctest::skip()) {
+  for (const ir::Target& target : {ir::Target{}, ir::Target{.gpu = "sm_90a"}})
+    std::fprintf(stderr, "%s\n", passes::chosen_profile(target).name.c_str());
+}
+
+TEST_CASE("links are taken for those of the target's devices, unless SHEAF_MESH_PROFILE names others") {
+  const auto said = [](const std::string& wanted) {
+    return tests::said_by_child("profiles", {{"SHEAF_MESH_PROFILE", wanted}});
+  };
+  CHECK(said("") == "cpu\nnvlink\n");
+  CHECK(said("pcie") == "pcie\npcie\n");
+  CHECK(
+      said("/nowhere/racks") ==
+      "sheaf warning: SHEAF_MESH_PROFILE: /nowhere/racks is neither a profile nor a file that can be read; using that "
+      "of the devices\ncpu\nnvlink\n");
 }

@@ -37,7 +37,7 @@ void check_compiled(const FunctionRef& f, const Literals& in, Dice& dice) {
   const MeshAtoms mesh(random_mesh(dice, 8));
   const FunctionRef whole = passes::propagate(laid_out(f, dice, mesh));
   const FunctionRef local =
-      passes::improve_collectives(passes::partition(whole, {.profile = passes::built_in_profile("flat")}));
+      passes::improve_collectives(passes::partition(whole, {.profile = passes::built_in_profile("flat")}), {});
   INFO(print(whole), print(local));
   const std::vector<runtime::Device*> devices = some_devices(dice, mesh.mesh().size());
   const Literals want = run(f, in, runtime::Tier::compiled);

@@ -84,15 +84,23 @@ Entry products(DType t, Precision precision = Precision::full) {
 
 Entry attentions(DType t, std::span<const std::int64_t> heads) {
   Entry e{"attention " + std::string(name(t)), {}};
+  struct Case {
+    bool is_causal = false, is_masked = false, is_biased = false;
+  };
   for (const std::int64_t head : heads)
-    for (const bool is_causal : {false, true}) {
-      const auto f = [is_causal](Array q, Array k, Array v) {
-        return dot_product_attention(q, k, v, {.causal = is_causal});
+    for (const Case c : {Case{}, Case{.is_causal = true}, Case{.is_masked = true}, Case{.is_biased = true},
+                         Case{.is_causal = true, .is_masked = true, .is_biased = true}}) {
+      const auto f = [c](Array q, Array k, Array v, Array bias, Array mask) {
+        AttentionOptions options{.causal = c.is_causal};
+        if (c.is_biased) options.bias = bias;
+        if (c.is_masked) options.mask = mask;
+        return dot_product_attention(q, k, v, options);
       };
-      const auto loss = [f](Array q, Array k, Array v) { return sum(f(q, k, v).astype(f32)); };
+      const auto loss = [f](Array q, Array k, Array v, Array b, Array m) { return sum(f(q, k, v, b, m).astype(f32)); };
       const Array q = abstract({2, 300, 4, head}, t), kv = abstract({2, 300, 2, head}, t);
-      e.programs.push_back(traced(f, q, kv, kv));
-      e.programs.push_back(traced(grad<0, 1, 2>(loss), q, kv, kv));
+      const Array bias = abstract({2, 4, 300, 300}, t), mask = abstract({2, 1, 300, 300}, bool_);
+      e.programs.push_back(traced(f, q, kv, kv, bias, mask));
+      e.programs.push_back(traced(grad<0, 1, 2, 3>(loss), q, kv, kv, bias, mask));
     }
   return e;
 }

@@ -1,4 +1,4 @@
-// Chooses tiles and blocks as Goto does: a packed block of the left operand stays in the L2 cache, a panel of the right
+// Chooses tiles and blocks after Goto: a packed block of the right operand stays in the L2 cache, a panel of the left
 // one in L1, and sums in registers. Small and flat products skip packing, which would cost more than it saves.
 // Reference: K. Goto, R. van de Geijn, "Anatomy of high-performance matrix multiplication", ACM TOMS 34(3), 2008.
 #include "codegen/contract.h"
@@ -11,6 +11,7 @@
 
 #include "codegen/kir/contract.h"
 #include "fmt/format.h"
+#include "fmt/ranges.h"
 #include "ir/check.h"
 
 namespace sheaf::codegen {
@@ -68,6 +69,17 @@ DType computed_dtype(DType accumulate) {
   return size_bytes(accumulate) == 8 ? DType::u64 : DType::u32;
 }
 
+bool is_byte(DType t) { return t == DType::i8 || t == DType::u8; }
+bool fits_16_bits(DType t) { return is_byte(t) || t == DType::i16; }
+
+// Exact for integers; for bf16 each term is added as by itself.
+int lane_terms_of(const kir::Contract& c, DType computed, const CpuTarget& target) {
+  if (c.accumulate == DType::f32 && c.lhs == DType::bf16 && c.rhs == DType::bf16) return target.has_bf16_dot() ? 2 : 1;
+  if (computed != DType::u32) return 1;
+  if (is_byte(c.lhs) && is_byte(c.rhs) && target.has_int8_dot()) return 4;
+  return fits_16_bits(c.lhs) && fits_16_bits(c.rhs) ? 2 : 1;
+}
+
 struct Tile {
   int rows, vectors, groups = 1;
 };
@@ -85,7 +97,8 @@ Tile choose_tile(const ContractPlan& p, const CpuTarget& target) {
   Tile best{};
   double best_cost = 0;
   for (const auto& [most, penalty] : target.vector_registers >= 32 ? kMany : kFew) {
-    const std::int64_t tiles = std::max<std::int64_t>(1, ceil_div(p.rows, most.rows));
+    const std::int64_t most_rows = most.rows - (p.has_offset_row() ? 1 : 0);
+    const std::int64_t tiles = std::max<std::int64_t>(1, ceil_div(p.rows, most_rows));
     const std::int64_t rows = std::max<std::int64_t>(1, ceil_div(p.rows, tiles));
     const double cost = static_cast<double>(rows * tiles) *
                         static_cast<double>(round_up(std::max<std::int64_t>(p.columns, 1), most.vectors * p.lanes)) *
@@ -124,16 +137,17 @@ Tile choose_flat_tile(const ContractPlan& p, const CpuTarget& target) {
 
 constexpr std::int64_t kFlatRows = 16;
 constexpr std::int64_t kDirectBytes = 300'000;  // of the right operand: it then stays in L2 without packing
+constexpr std::int64_t kDirectWork = 1 << 18;  // multiply-adds, where packing would make them faster
 constexpr std::int64_t kFarBytes = 1 << 20;
-constexpr std::int64_t kFarTerms = 32;
-constexpr std::int64_t kFarColumns = 512;
+constexpr std::int64_t kFarColumns = 2048;
 constexpr std::int64_t kDirectUnit = 1 << 20;  // multiply-adds
 constexpr std::int64_t kShortestUnit = 4;  // tiles that share what they read of the right operand
-constexpr std::int64_t kBlockTerms = 256;
+constexpr std::int64_t kBlockTerms = 320;  // of four bytes: 14 rows of them are two thirds of the smallest L1 cache
 constexpr std::int64_t kBlockRows = 336;
 constexpr std::int64_t kBlockColumns = 512;
 constexpr std::int64_t kMostSharedBytes = 256 << 20;
 constexpr std::int64_t kPackedPs = 300;  // per element
+constexpr std::int64_t kStreamedUnit = 1 << 20;  // multiply-adds
 constexpr std::int64_t kWantedUnits = 16;
 constexpr std::int64_t kSmallestUnit = 8'000'000;  // multiply-adds
 
@@ -148,7 +162,14 @@ bool can_be_direct(const ContractPlan& p) {
   const kir::Contract& c = p.contract;
   const bool fits = is_one_dim(c.m) && is_one_dim(c.k) && is_run(c.n, c.n.rhs_strides) && is_run(c.n, c.n.out_strides);
   const std::int64_t rhs_bytes = p.terms * p.columns * size_bytes(c.rhs);
-  return fits && (p.rows <= kFlatRows || rhs_bytes <= kDirectBytes);
+  if (!fits || p.rows <= kFlatRows) return fits;
+  return p.lane_terms == 1 ? rhs_bytes <= kDirectBytes : p.rows * p.columns * p.terms <= kDirectWork;
+}
+
+bool can_be_streamed(const ContractPlan& p) {
+  const kir::Contract& c = p.contract;
+  const bool fits = is_one_dim(c.m) && is_one_dim(c.n) && is_run(c.k, c.k.rhs_strides) && is_run(c.n, c.n.out_strides);
+  return fits && p.rows <= kFlatRows && p.columns >= p.lanes && p.packed_lanes(p.terms) >= p.lanes && p.lanes <= 16;
 }
 
 // True if the result itself can hold sums of some of the terms.
@@ -164,10 +185,10 @@ void plan_direct(ContractPlan& p, const CpuTarget& target) {
   p.tile_rows = tile.rows;
   p.tile_vectors = tile.vectors;
   p.block_terms = p.terms;
-  // A right operand from beyond L2 is read a few rows at a time, which the hardware prefetches as that many streams; a
-  // column of tiles would touch another page with every row.
+  // A right operand from beyond L2 is read a few long rows at a time, which the hardware prefetches as that many
+  // streams; a column of tiles would touch another page with every row.
   const bool is_far = p.terms * p.columns * size_bytes(p.contract.rhs) > kFarBytes;
-  if (is_far && p.rows <= kFlatRows && holds_sums(p)) p.block_terms = kFarTerms;
+  if (is_far && p.rows <= kFlatRows && holds_sums(p)) p.block_terms = p.rows <= 4 ? 8 : 16;
   p.term_blocks = std::max<std::int64_t>(1, ceil_div(p.terms, std::max<std::int64_t>(p.block_terms, 1)));
   // A few tiles of whole rows, which are written as they lie in memory, then more of them until a unit is worth its
   // hand-over.
@@ -325,13 +346,34 @@ void plan_sliding(ContractPlan& p, const CpuTarget& target, const Dims& unmerged
   p.column_blocks = ceil_div(p.columns, p.block_columns);
 }
 
+void share_packing(ContractPlan& p, bool is_lhs) {
+  const std::int64_t blocks = p.batches * (is_lhs ? p.row_blocks : p.column_blocks);
+  const std::int64_t count = blocks * (is_lhs ? p.block_rows : p.block_columns) * p.packed_lanes(p.terms);
+  const std::int64_t units = blocks * p.term_blocks;
+  p.shared.push_back({is_lhs, count * size_bytes(p.packed)});
+  p.phases.push_back({.units = units, .unit_ps = kPackedPs * count / std::max<std::int64_t>(units, 1)});
+}
+
+// A unit is a few vectors of columns; its columns come from memory, each line of them once.
+void plan_streamed(ContractPlan& p) {
+  p.is_streamed = true;
+  p.tile_rows = static_cast<int>(p.rows);
+  p.block_rows = p.rows;
+  p.block_terms = p.terms;
+  const std::int64_t work = std::max<std::int64_t>(1, p.terms * p.rows * p.lanes);
+  p.block_columns = std::max<std::int64_t>(1, kStreamedUnit / work) * p.lanes;
+  p.column_blocks = ceil_div(p.columns, p.block_columns);
+  share_packing(p, true);
+}
+
 void plan_packed(ContractPlan& p, const CpuTarget& target) {
   const Tile tile = choose_tile(p, target);
   const int bytes = size_bytes(p.computed);
   p.tile_rows = tile.rows;
   p.tile_vectors = tile.vectors;
-  p.term_blocks = std::max<std::int64_t>(1, ceil_div(p.terms, kBlockTerms * 4 / bytes));
-  p.block_terms = ceil_div(p.terms, p.term_blocks);
+  p.term_blocks = std::max<std::int64_t>(1, ceil_div(p.packed_lanes(p.terms), kBlockTerms * 4 / bytes));
+  p.block_terms = round_up(ceil_div(p.terms, p.term_blocks), p.lane_terms);
+  p.term_blocks = std::max<std::int64_t>(1, ceil_div(p.terms, std::max<std::int64_t>(p.block_terms, 1)));
 
   std::int64_t most_rows = kBlockRows, most_columns = kBlockColumns;
   auto block = [&] {
@@ -350,21 +392,17 @@ void plan_packed(ContractPlan& p, const CpuTarget& target) {
     if (units == before) break;
   }
 
-  // Blocks that several units read are packed once for all.
-  const std::int64_t lhs_count = p.batches * p.row_blocks * p.block_rows * p.terms;
-  const std::int64_t rhs_count = p.batches * p.column_blocks * p.block_columns * p.terms;
-  p.shared_bytes = (lhs_count + rhs_count) * bytes;
-  p.shares_packing = p.row_blocks * p.column_blocks > 1 && p.shared_bytes <= kMostSharedBytes;
   p.has_sum_block = !is_one_dim(p.contract.m) || !holds_sums(p);
   const std::int64_t sums = p.has_sum_block ? p.block_rows * p.block_columns : p.tile_rows * p.tile_columns();
   p.sum_bytes = round_up(sums * bytes, 64);
-  if (p.shares_packing) {
-    const std::int64_t blocks = p.batches * (p.row_blocks + p.column_blocks) * p.term_blocks;
-    p.phases.push_back({.units = blocks, .unit_ps = kPackedPs * (lhs_count + rhs_count) / blocks, .scratch_bytes = 0});
+  // Blocks that several units read are packed once for all.
+  const std::int64_t lanes = p.packed_lanes(p.terms);
+  const std::int64_t all = p.batches * (p.row_blocks * p.block_rows + p.column_blocks * p.block_columns) * lanes;
+  if (p.row_blocks * p.column_blocks > 1 && all * bytes <= kMostSharedBytes) {
+    for (const bool is_lhs : {false, true}) share_packing(p, is_lhs);
   } else {
-    p.shared_bytes = 0;
-    p.lhs_bytes = round_up(p.block_rows * p.block_terms * bytes, 64);
-    p.rhs_bytes = round_up(p.block_columns * p.block_terms * bytes, 64);
+    p.lhs_bytes = round_up(p.block_rows * p.packed_lanes(p.block_terms) * bytes, 64);
+    p.rhs_bytes = round_up(p.block_columns * p.packed_lanes(p.block_terms) * bytes, 64);
   }
 }
 
@@ -374,7 +412,8 @@ std::int64_t estimate_unit_ps(const ContractPlan& p) {
   const double multiply_adds =
       static_cast<double>(p.unit_batches * p.tile_groups * rows * columns) * static_cast<double>(p.terms);
   const double bytes = static_cast<double>((rows + columns) * p.terms + rows * columns) * size_bytes(p.computed);
-  return static_cast<std::int64_t>(std::max(multiply_adds / (p.lanes * 2 * 0.003), bytes / 0.015)) + 1;
+  const int at_once = p.is_direct ? p.lanes : p.lanes * p.lane_terms;
+  return static_cast<std::int64_t>(std::max(multiply_adds / (at_once * 2 * 0.003), bytes / 0.015)) + 1;
 }
 
 }  // namespace
@@ -386,9 +425,11 @@ ContractPlan plan_contract(const kir::Contract& contract, const CpuTarget& targe
   for (Dims* dims : {&p.contract.batch, &p.contract.m, &p.contract.n, &p.contract.k}) *dims = merged(*dims);
   take_batch_as_columns(p.contract);
   p.has_lhs_columns = p.contract.n.lhs_strides[0] != 0;
-  // Vectors run along the result's columns; if it is the rows that are neighbours, they become the columns.
+  // Vectors run along the result's columns; if it is the rows that are neighbours, they become the columns. So they do
+  // where there is one column only.
   const Dims &m = p.contract.m, &n = p.contract.n;
-  p.is_swapped = !is_run(n, n.out_strides) && is_run(m, m.out_strides);
+  const bool is_one_column = size_of(n) == 1 && size_of(m) > 1 && !p.has_lhs_columns;
+  p.is_swapped = (is_one_column || !is_run(n, n.out_strides)) && is_run(m, m.out_strides);
   if (p.is_swapped) {
     p.contract = swapped(p.contract);
     unmerged_rows = p.contract.m;
@@ -400,12 +441,16 @@ ContractPlan plan_contract(const kir::Contract& contract, const CpuTarget& targe
   p.terms = size_of(p.contract.k);
   p.computed = computed_dtype(contract.accumulate);
   p.lanes = target.lanes(size_bytes(p.computed));
+  p.lane_terms = lane_terms_of(p.contract, p.computed, target);
+  p.packed = p.lane_terms == 1 ? p.computed : DType::u32;
   if (p.has_lhs_columns) {
     plan_sliding(p, target, unmerged_rows);
   } else if (can_be_direct(p)) {
     plan_direct(p, target);
   } else if (!(is_one_dim(p.contract.m) && is_one_dim(p.contract.k)) && can_slide(p)) {
     plan_sliding(p, target, unmerged_rows);
+  } else if (can_be_streamed(p)) {
+    plan_streamed(p);
   } else {
     plan_packed(p, target);
   }
@@ -413,6 +458,29 @@ ContractPlan plan_contract(const kir::Contract& contract, const CpuTarget& targe
                       .unit_ps = estimate_unit_ps(p),
                       .scratch_bytes = p.lhs_bytes + p.rhs_bytes + p.sum_bytes});
   return p;
+}
+
+std::vector<PackedOperand> packed_operands(const kir::Contract& contract, const CpuTarget& target) {
+  const ContractPlan p = plan_contract(contract, target);
+  const kir::Contract& c = p.contract;
+  std::vector<PackedOperand> operands;
+  for (const ContractPlan::SharedPacking& shared : p.shared) {
+    const int index = static_cast<int>(operands.size());
+    const auto strides = shared.is_lhs ? &Dims::lhs_strides : &Dims::rhs_strides;
+    const Dims& outer = shared.is_lhs ? c.m : c.n;
+    std::string layout = fmt::format(
+        "{} as {} x {}, moved {}, from {}: blocks of {} by {} terms, panels of {}", name(shared.is_lhs ? c.lhs : c.rhs),
+        name(p.packed), p.lane_terms, shared.is_lhs && p.has_offset_row(), shared.is_lhs ? c.lhs_offset : c.rhs_offset,
+        shared.is_lhs ? p.block_rows : p.block_columns, p.block_terms, shared.is_lhs ? p.tile_rows : p.tile_columns());
+    for (const Dims* dims : {&c.batch, &outer, &c.k})
+      layout += fmt::format("; {} by {}", fmt::join(dims->extents, " "), fmt::join(dims->*strides, " "));
+    operands.push_back({.phase = index,
+                        .operand = shared.is_lhs == p.is_swapped ? 1 : 0,
+                        .copy = 3 + index,
+                        .bytes = shared.bytes,
+                        .layout = std::move(layout)});
+  }
+  return operands;
 }
 
 }  // namespace sheaf::codegen

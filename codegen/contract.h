@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "codegen/cpu_target.h"
@@ -18,8 +19,12 @@ struct ContractPlan {
   bool is_swapped = false;
   std::int64_t batches = 1, rows = 1, columns = 1, terms = 1;
 
-  DType computed = DType::f32;  // what a lane holds: f32, f64, u32, u64, or u8 for bool
+  DType computed = DType::f32;  // what a lane of sums holds: f32, f64, u32, u64, or u8 for bool
   int lanes = 1;  // per register
+  /// Where the machine multiplies and adds several narrow terms in a lane at once, a packed lane holds as many of them
+  /// side by side, and terms that are not there as zeros: two bf16, two 16-bit integers, or four bytes.
+  int lane_terms = 1;
+  DType packed = DType::f32;  // what a packed lane holds: a term in `computed`, or the u32 of several
   int tile_rows = 1;  // of the register tile
   int tile_vectors = 1;  // its columns, in registers
 
@@ -28,6 +33,9 @@ struct ContractPlan {
   /// follows `blocked_dims`, and whole dims after it; there is one block for each element of the blocked dims, or the
   /// outermost dim is parted where there are none.
   bool is_direct = false;
+  /// Streamed: few rows against columns that lie along their terms, which are read once and turned in registers. All
+  /// of lhs is packed first, once for all threads.
+  bool is_streamed = false;
   /// Direct: lhs has the columns too, of each term its own; they were the innermost dim of the batch.
   bool has_lhs_columns = false;
   /// Direct: as many positions of a dim that was one of m share a tile, each with its rows, so far apart.
@@ -39,26 +47,42 @@ struct ContractPlan {
   std::int64_t block_terms = 1, term_blocks = 1;  // of k at a time
   int blocked_dims = 0;
   std::int64_t unit_batches = 1;  // that a unit computes, all for one block of terms after the other
-  /// Packed: a phase before packs all of both operands, once for all threads, into a temporary parameter of
-  /// `shared_bytes`. Otherwise a unit packs what it needs, a block of terms at a time, into scratch.
-  bool shares_packing = false;
-  std::int64_t shared_bytes = 0;
+  /// Operands that phases before the last pack, once for all threads, each into a temporary parameter of its own, the
+  /// first of which is parameter 3. Where there are none a unit packs what it needs, a block of terms at a time, into
+  /// scratch.
+  struct SharedPacking {
+    bool is_lhs = false;
+    std::int64_t bytes = 0;
+  };
+  std::vector<SharedPacking> shared;
   /// Packed: sums are collected in a block of their own, because the result's layout or dtype cannot hold them.
   bool has_sum_block = false;
   std::int64_t lhs_bytes = 0, rhs_bytes = 0, sum_bytes = 0;  // of scratch, in this order, each a multiple of 64
 
   /// As in Phase. The last phase computes, in units of a block of the result: batch outermost (unless columns are),
-  /// then column blocks, then row blocks. The one before it, where packing is shared, packs a block of terms of a block
-  /// of one operand per unit.
+  /// then column blocks, then row blocks. Those before it pack `shared`, a block of terms of a block per unit.
   struct Phase {
     std::int64_t units = 1, unit_ps = 1, scratch_bytes = 0;
   };
   std::vector<Phase> phases;
 
+  std::int64_t packed_lanes(std::int64_t count) const { return (count + lane_terms - 1) / lane_terms; }
+  /// Bytes are multiplied as unsigned by signed, whatever they are: those of lhs are moved by 128, and a row of the
+  /// tile that is 128 everywhere sums what that adds.
+  bool has_offset_row() const { return lane_terms == 4 && contract.lhs == contract.rhs; }
   bool is_empty() const { return batches * rows * columns == 0; }
   std::int64_t tile_columns() const { return std::int64_t{tile_vectors} * lanes; }
 };
 
 ContractPlan plan_contract(const kir::Contract& contract, const CpuTarget& target);
+
+/// A phase that writes the parameter `copy` from the parameter `operand` alone. Copies of equal `layout` of the same
+/// contents are equal, whatever kernel makes them.
+struct PackedOperand {
+  int phase = 0, operand = 0, copy = 0;
+  std::int64_t bytes = 0;
+  std::string layout;
+};
+std::vector<PackedOperand> packed_operands(const kir::Contract& contract, const CpuTarget& target);
 
 }  // namespace sheaf::codegen

@@ -1,15 +1,21 @@
 // Finds the x86-64 level of this machine. The operating system has a say too: a register file that it does not save
-// across a context switch is as good as absent, so XCR0 is read beside CPUID.
+// across a context switch is as good as absent, so XCR0 is read beside CPUID; and what an instruction's sums are is
+// tried.
 #include "codegen/cpu_target.h"
 
 #include <cpuid.h>
+#include <immintrin.h>
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <cmath>
 #include <cstdint>
 #include <cstdlib>
+#include <vector>
 
 #include "fmt/format.h"
+#include "fmt/ranges.h"
 #include "ir/log.h"
 
 namespace sheaf::codegen {
@@ -31,9 +37,9 @@ struct Registers {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
 };
 
-Registers cpuid(unsigned leaf) {
+Registers cpuid(unsigned leaf, unsigned part = 0) {
   Registers r;
-  __get_cpuid_count(leaf, 0, &r.eax, &r.ebx, &r.ecx, &r.edx);
+  __get_cpuid_count(leaf, part, &r.eax, &r.ebx, &r.ecx, &r.edx);
   return r;
 }
 
@@ -65,6 +71,37 @@ int host_level() {
   return v4 ? 3 : 2;
 }
 
+__attribute__((target("avx512f,avx512bf16"))) float bf16_dot(float sum, std::uint32_t a, std::uint32_t b) {
+  const __m512i x = _mm512_set1_epi32(static_cast<int>(a)), y = _mm512_set1_epi32(static_cast<int>(b));
+  return _mm512_cvtss_f32(_mm512_dpbf16_ps(_mm512_set1_ps(sum), (__m512bh)x, (__m512bh)y));
+}
+
+// Whether each half is added by itself and rounded, the upper one first: the manuals leave room for other ways.
+bool bf16_dot_is_two_steps() {
+  const auto upper = [](std::uint32_t x) { return std::bit_cast<float>(x & 0xffff0000u); };
+  std::uint32_t state = 1;
+  const auto next = [&] { return (state = state * 1664525u + 1013904223u); };
+  // Of either sign, and by exponent between 2^-4 and 2^4.
+  const auto number = [&] { return (next() >> 8 & 0x807fu) | (123u + (next() >> 16) % 9u) << 7; };
+  for (int i = 0; i < 256; ++i) {
+    const std::uint32_t a = number() << 16 | number(), b = number() << 16 | number();
+    const float sum = std::bit_cast<float>(number() << 16 | next() >> 16);
+    const float expected = std::fma(upper(a << 16), upper(b << 16), std::fma(upper(a), upper(b), sum));
+    if (bf16_dot(sum, a, b) != expected) return false;
+  }
+  return true;
+}
+
+CpuTarget host_target() {
+  CpuTarget target = levels()[host_level()];
+  if (target.vector_bytes < 64) return target;
+  std::vector<std::string> features;
+  if (has_all(cpuid(7, 1).eax, {5}) && bf16_dot_is_two_steps()) features.push_back("+avx512bf16");
+  if (has_all(cpuid(7).ecx, {11})) features.push_back("+avx512vnni");
+  target.features = fmt::format("{}", fmt::join(features, ","));
+  return target;
+}
+
 int level_named(std::string_view isa) {
   for (int i = 0; i < static_cast<int>(levels().size()); ++i) {
     if (levels()[i].cpu == isa) return i;
@@ -84,14 +121,15 @@ absl::StatusOr<CpuTarget> cpu_target(std::string_view isa) {
 
 const CpuTarget& host_cpu_target() {
   static const CpuTarget target = [] {
-    const int level = host_level();
     const char* wanted = std::getenv("SHEAF_CPU_ISA");
-    if (!wanted || !*wanted) return levels()[level];
-    const int named = level_named(wanted);
-    if (named < 0)
+    if (!wanted || !*wanted) return host_target();
+    const int level = host_level(), named = level_named(wanted);
+    if (named < 0) {
       ir::warn(fmt::format("SHEAF_CPU_ISA={} is none of {}; using {}", wanted, kNames, levels()[level].cpu));
+      return host_target();
+    }
     // A level above the machine's own would die of an illegal instruction, so it is only ever lowered.
-    return levels()[named < 0 ? level : std::min(level, named)];
+    return levels()[std::min(level, named)];
   }();
   return target;
 }

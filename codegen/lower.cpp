@@ -362,8 +362,8 @@ class Lowering {
     if (!program_.target.is_gpu()) {
       SHEAF_CHECK(kernel.phases.empty(), name + ": a CPU's contraction has no epilogue");
       kernel.contract->precision = Precision::full;  // a CPU rounds no operand, whatever it may
-      if (const std::int64_t bytes = plan_contract(*kernel.contract, host_cpu_target()).shared_bytes)
-        kernel.params.push_back({DType::u8, bytes, kir::Param::Access::temporary});
+      for (const auto& packing : plan_contract(*kernel.contract, host_cpu_target()).shared)
+        kernel.params.push_back({DType::u8, packing.bytes, kir::Param::Access::temporary});
     }
     const std::optional<Product> product =
         program_.target.is_gpu() && kernel.phases.empty() ? library_product(*kernel.contract) : std::nullopt;

@@ -127,6 +127,12 @@ std::vector<EventPtr> Storage::readers() const {
   return readers_;
 }
 
+PackedCopies& Storage::packed() {
+  std::lock_guard lock(mutex_);
+  if (!packed_) packed_ = std::make_unique<PackedCopies>();
+  return *packed_;
+}
+
 bool Storage::begin_view() {
   int views = views_.load(std::memory_order_relaxed);
   while (views != kClaimed) {

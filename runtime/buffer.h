@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "runtime/allocator.h"
 #include "runtime/flight.h"
+#include "runtime/packed_copies.h"
 #include "sheaf/source.h"
 
 namespace sheaf::runtime {
@@ -91,6 +92,8 @@ class Storage {
   /// Another device reads the contents until this is over: who takes the memory comes after it.
   void add_reader(EventPtr event);
   std::vector<EventPtr> readers() const;
+  /// Copies for the CPU's products.
+  PackedCopies& packed();
 
   /// False while claimed.
   bool begin_view();
@@ -105,8 +108,9 @@ class Storage {
   const std::shared_ptr<Memory> memory_;
   std::atomic<int> pins_{0};
   std::atomic<int> views_{0};
-  mutable std::mutex mutex_;  // guards the readers
+  mutable std::mutex mutex_;  // guards the rest
   std::vector<EventPtr> readers_;
+  std::unique_ptr<PackedCopies> packed_;  // null: nobody has asked
 };
 
 /// A dispatched use of a Storage.

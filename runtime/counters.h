@@ -27,6 +27,8 @@ struct Counters {
   std::atomic<std::int64_t> graph_launches{0};       // of those
   std::atomic<std::int64_t> nodes_patched{0};        // launches in them whose buffers changed
   std::atomic<std::int64_t> library_calls{0};        // steps that a library of the device did
+  std::atomic<std::int64_t> packed_copies_kept{0};   // of arrays that products read again and again
+  std::atomic<std::int64_t> packed_copies_read{0};   // by products, instead of packing once more
   std::atomic<std::int64_t> executions{0};           // programs run
   std::atomic<std::int64_t> executions_inline{0};    // of those, by the calling thread
   std::atomic<std::int64_t> bytes_allocated{0};      // in blocks handed out, reused or not

@@ -476,7 +476,7 @@ absl::Status Executable::run_kernel(const codegen::Step& step, Addresses& at) co
   if (at.backend().is_host()) {
     absl::InlinedVector<void*, 16> buffers;
     for (const codegen::BufferRef& ref : step.buffers) buffers.push_back(at[ref]);
-    return launch(step, buffers, at);
+    return kernel->packed_operands().empty() ? launch(step, buffers, at) : launch_packed(step, buffers, at);
   }
   for (const codegen::BufferRef& ref : step.buffers) at.buffers.push_back(at[ref]);
   at.waiting.push_back(&step);
@@ -535,6 +535,32 @@ absl::Status Executable::launch_one_by_one(Addresses& at) const {
   at.waiting.clear();
   at.buffers.clear();
   return absl::OkStatus();
+}
+
+/// Where the program's inputs have been packed before, from those copies.
+absl::Status Executable::launch_packed(const codegen::Step& step, std::span<void*> buffers, const Addresses& at) const {
+  const KernelPtr& kernel = kernels_[step.kernel];
+  struct Made {
+    PackedCopies* of;
+    const std::string* layout;
+    std::shared_ptr<Memory> memory;
+  };
+  absl::InlinedVector<std::shared_ptr<Memory>, 2> read;
+  absl::InlinedVector<Made, 2> made;
+  for (const codegen::PackedOperand& packed : kernel->packed_operands()) {
+    const codegen::BufferRef& ref = step.buffers[packed.operand];
+    if (ref.space != codegen::BufferRef::Space::input || !kernel->is_compiled()) continue;
+    PackedCopies& copies = at.execution.inputs[ref.index].storage()->packed();
+    PackedCopies::Place place = copies.place(packed.layout, packed.bytes);
+    if (!place.memory) continue;
+    buffers[packed.copy] = place.memory->data();
+    if (place.is_made) buffers[packed.operand] = nullptr;
+    if (place.is_made) read.push_back(std::move(place.memory));
+    else made.push_back({&copies, &packed.layout, std::move(place.memory)});
+  }
+  absl::Status status = launch(step, buffers, at);
+  for (const Made& copy : made) copy.of->finish(*copy.layout, status.ok());
+  return status;
 }
 
 void Executable::note_interpreted_run(const KernelPtr& kernel) const {

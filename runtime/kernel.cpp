@@ -24,6 +24,11 @@ std::int64_t total_work_ps(const codegen::KernelCode& code) {
   return total;
 }
 
+std::vector<codegen::PackedOperand> packed_operands_of(const codegen::KernelCode& code) {
+  if (code.target.is_gpu() || !code.kir || !code.kir->contract) return {};
+  return codegen::packed_operands(*code.kir->contract, codegen::host_cpu_target());
+}
+
 class ThreadScratch {
  public:
   ~ThreadScratch() { Allocator::host().release(block_); }
@@ -58,7 +63,8 @@ std::byte* thread_scratch(std::int64_t bytes) {
   return scratch.get(bytes);
 }
 
-Kernel::Kernel(codegen::KernelCode code) : code_(std::move(code)), work_ps_(total_work_ps(code_)) {}
+Kernel::Kernel(codegen::KernelCode code)
+    : code_(std::move(code)), work_ps_(total_work_ps(code_)), packed_operands_(packed_operands_of(code_)) {}
 
 void Kernel::set_compiled(CompiledKernelPtr compiled) {
   SHEAF_CHECK(compiled->cuda || compiled->phases.size() == code_.phases.size(), code_.name);
@@ -71,6 +77,7 @@ void Kernel::run(void* const* buffers) {
   const CompiledKernel* compiled = ready_.load(std::memory_order_acquire);
   if (!compiled) return run_interpreted(buffers);
   for (std::size_t i = 0; i < code_.phases.size(); ++i) {
+    if (i < packed_operands_.size() && !buffers[packed_operands_[i].operand]) continue;
     const codegen::KernelFunction function = compiled->phases[i];
     run_phase(code_.phases[i], code_.phases[i].unit_ps, [&](std::int64_t begin, std::int64_t end, std::byte* scratch) {
       function(buffers, begin, end, scratch);

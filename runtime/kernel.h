@@ -9,6 +9,7 @@
 #include <mutex>
 #include <vector>
 
+#include "codegen/contract.h"
 #include "codegen/kir/interp.h"
 #include "codegen/native_code.h"
 #include "codegen/program.h"
@@ -50,8 +51,11 @@ class Kernel {
   /// How often the interpreter ran it.
   int interpreted_runs() const { return interpreted_runs_.load(std::memory_order_relaxed); }
 
-  /// On the CPU: runs all phases on the pool, or on this thread where that is quicker. Throws what the interpreter
-  /// throws, and std::bad_alloc where there is no memory for scratch.
+  /// On the CPU: what phases before the last pack, so that whoever has such a copy may give that.
+  const std::vector<codegen::PackedOperand>& packed_operands() const { return packed_operands_; }
+  /// On the CPU: runs all phases on the pool, or on this thread where that is quicker. Machine code skips a phase that
+  /// packs where its operand is null: the copy has been made. Throws what the interpreter throws, and std::bad_alloc
+  /// where there is no memory for scratch.
   void run(void* const* buffers);
 
  private:
@@ -60,6 +64,7 @@ class Kernel {
 
   const codegen::KernelCode code_;
   const std::int64_t work_ps_;
+  const std::vector<codegen::PackedOperand> packed_operands_;  // of the first phases, in order
   std::once_flag interpreter_once_;
   std::unique_ptr<const kir::Interpreter> interpreter_;
   CompiledKernelPtr compiled_;  // written once, before ready_

@@ -48,7 +48,12 @@ void ContractEmitter::emit() {
     Value lhs = batch_of(c.lhs, lhs_, c.lhs_offset, c.batch.lhs_strides, batch);
     Value rhs = batch_of(c.rhs, rhs_, c.rhs_offset, c.batch.rhs_strides, batch);
     Value out = batch_of(c.out, out_, c.out_offset, c.batch.out_strides, batch);
-    if (plan_.shares_packing) {
+    if (plan_.is_streamed) {
+      packed_lhs_ = shared_block(true, batch);
+      emit_streamed_unit(rhs, out, columns_of(column_block));
+      return;
+    }
+    if (!plan_.shared.empty()) {
       packed_lhs_ = shared_block(true, b_.CreateAdd(b_.CreateMul(batch, constant(plan_.row_blocks)), row_block));
       packed_rhs_ = shared_block(false, columns_and_batch);
     }
@@ -57,14 +62,9 @@ void ContractEmitter::emit() {
   b_.CreateRetVoid();
 }
 
-// Units: first the right operand's blocks, then the left one's; blocks of terms innermost.
-void ContractEmitter::emit_packing() {
-  emit_loop(b_, function_.getArg(1), function_.getArg(2), 1, [&](Value unit) {
-    Value rhs_units = constant(plan_.batches * plan_.column_blocks * plan_.term_blocks);
-    emit_if(
-        b_, b_.CreateICmpSLT(unit, rhs_units), [&] { emit_packing_unit(unit, false); },
-        [&] { emit_packing_unit(b_.CreateSub(unit, rhs_units), true); });
-  });
+// Units: batch outermost, then blocks of rows or columns; blocks of terms innermost.
+void ContractEmitter::emit_packing(bool is_lhs) {
+  emit_loop(b_, function_.getArg(1), function_.getArg(2), 1, [&](Value unit) { emit_packing_unit(unit, is_lhs); });
   b_.CreateRetVoid();
 }
 
@@ -99,8 +99,10 @@ void ContractEmitter::emit_direct_unit(Value batches, Block rows, Block columns)
                   .rhs_term_strides = {c.k.rhs_strides.begin() + plan_.blocked_dims, c.k.rhs_strides.end()},
                   .inner_terms = {c.k.extents.begin() + plan_.blocked_dims + 1, c.k.extents.end()},
                   .continues = plan_.term_blocks > 1};
-  // Where the right operand comes from beyond L2, the hardware alone does not foresee runs this short.
-  if (plan_.terms * plan_.columns * size_bytes(c.rhs) > kPrefetchedBytes) shape.prefetched_terms = kPrefetchedTerms;
+  // Where the right operand comes from beyond L2 by runs as short as a tile, the hardware alone does not foresee them.
+  const bool has_short_runs = plan_.term_blocks == 1 || plan_.blocked_dims > 0;
+  if (has_short_runs && plan_.terms * plan_.columns * size_bytes(c.rhs) > kPrefetchedBytes)
+    shape.prefetched_terms = kPrefetchedTerms;
   const std::int64_t edge_columns = plan_.columns % plan_.tile_columns();
   if (plan_.columns >= plan_.tile_columns()) tile_ = tile_function(function_.getName().str() + "_tile", shape);
   if (edge_columns) {
@@ -149,10 +151,11 @@ void ContractEmitter::emit_direct_unit(Value batches, Block rows, Block columns)
 }
 
 void ContractEmitter::emit_packed_unit(Value lhs, Value rhs, Value out, Block rows, Block columns) {
-  tile_ = tile_function(function_.getName().str() + "_tile", {.rows = plan_.tile_rows,
+  tile_ = tile_function(function_.getName().str() + "_tile", {.is_packed = true,
+                                                              .rows = plan_.tile_rows,
                                                               .columns = plan_.tile_columns(),
-                                                              .lhs = plan_.computed,
-                                                              .rhs = plan_.computed,
+                                                              .lhs = plan_.packed,
+                                                              .rhs = plan_.packed,
                                                               .out = plan_.computed,
                                                               .lhs_row_stride = 1,
                                                               .lhs_term_strides = {plan_.tile_rows},
@@ -161,20 +164,20 @@ void ContractEmitter::emit_packed_unit(Value lhs, Value rhs, Value out, Block ro
   emit_loop(b_, constant(0), constant(plan_.term_blocks), 1, [&](Value block) {
     const Block terms = terms_of(block);
     Value a = packed_lhs_, b = packed_rhs_;
-    if (plan_.shares_packing) {
+    if (!plan_.shared.empty()) {
       a = packed_block(a, block, plan_.block_rows);
       b = packed_block(b, block, plan_.block_columns);
     } else {
       pack(packing_of(true), lhs, a, rows, terms);
       pack(packing_of(false), rhs, b, columns, terms);
     }
-    Value is_first = b_.CreateICmpEQ(block, constant(0));
-    // A panel of the right operand stays in L1 while the left one's panels stream past it from L2.
-    emit_loop(b_, constant(0), columns.count, plan_.tile_columns(), [&](Value j) {
-      Value rhs_panel = element(plan_.computed, b, b_.CreateMul(j, terms.count));
-      emit_loop(b_, constant(0), rows.count, plan_.tile_rows, [&](Value i) {
-        Value lhs_panel = element(plan_.computed, a, b_.CreateMul(i, terms.count));
-        emit_packed_tile(lhs_panel, rhs_panel, out, i, j, rows, columns, terms.count, is_first);
+    Value is_first = b_.CreateICmpEQ(block, constant(0)), lanes = packed_lanes(terms.count);
+    // A panel of the left operand, the narrower one, stays in L1 while the right one's panels stream past it from L2.
+    emit_loop(b_, constant(0), rows.count, plan_.tile_rows, [&](Value i) {
+      Value lhs_panel = element(plan_.packed, a, b_.CreateMul(i, lanes));
+      emit_loop(b_, constant(0), columns.count, plan_.tile_columns(), [&](Value j) {
+        Value rhs_panel = element(plan_.packed, b, b_.CreateMul(j, lanes));
+        emit_packed_tile(lhs_panel, rhs_panel, out, i, j, rows, columns, lanes, is_first);
       });
     });
   });
@@ -261,19 +264,21 @@ llvm::Value* ContractEmitter::batch_of(DType dtype, Value buffer, std::int64_t s
 
 // One block of terms of a packed block of rows or columns, which holds them one after the other.
 llvm::Value* ContractEmitter::packed_block(Value packed, Value term_block, std::int64_t block_size) {
-  return element(plan_.computed, packed, b_.CreateMul(term_block, constant(plan_.block_terms * block_size)));
+  const std::int64_t lanes = plan_.packed_lanes(plan_.block_terms);
+  return element(plan_.packed, packed, b_.CreateMul(term_block, constant(lanes * block_size)));
 }
 
-// Where all terms of a block of rows or columns lie in the shared temporary: all of the right operand, then the left.
+// Where all terms of a block of rows or columns lie in the temporary that they are packed into.
 llvm::Value* ContractEmitter::shared_block(bool is_lhs, Value block) {
-  const std::int64_t rhs_count = plan_.batches * plan_.column_blocks * plan_.block_columns * plan_.terms;
-  Value first = b_.CreateMul(block, constant((is_lhs ? plan_.block_rows : plan_.block_columns) * plan_.terms));
-  return element(plan_.computed, parameter(3), b_.CreateAdd(first, constant(is_lhs ? rhs_count : 0)));
+  const bool is_first = plan_.shared.front().is_lhs == is_lhs;
+  const std::int64_t lanes = plan_.packed_lanes(plan_.terms);
+  Value first = b_.CreateMul(block, constant((is_lhs ? plan_.block_rows : plan_.block_columns) * lanes));
+  return element(plan_.packed, parameter(is_first ? 3 : 4), first);
 }
 
 ContractEmitter::Packing ContractEmitter::packing_of(bool is_lhs) const {
   const kir::Contract& c = plan_.contract;
-  if (is_lhs) return {c.lhs, &c.m.extents, &c.m.lhs_strides, &c.k.lhs_strides, plan_.tile_rows};
+  if (is_lhs) return {c.lhs, &c.m.extents, &c.m.lhs_strides, &c.k.lhs_strides, plan_.tile_rows, true};
   return {c.rhs, &c.n.extents, &c.n.rhs_strides, &c.k.rhs_strides, plan_.tile_columns()};
 }
 
@@ -312,6 +317,11 @@ llvm::Value* ContractEmitter::offset(const Strides& extents, const Strides& stri
 
 llvm::Value* ContractEmitter::element(DType dtype, Value base, Value index) {
   return b_.CreateGEP(scalar_.memory_type(dtype, 1), base, index);
+}
+
+llvm::Value* ContractEmitter::packed_lanes(Value terms) {
+  const std::int64_t n = plan_.lane_terms;
+  return n == 1 ? terms : b_.CreateUDiv(b_.CreateAdd(terms, constant(n - 1)), constant(n));
 }
 
 llvm::Value* ContractEmitter::minimum(Value a, Value b) {

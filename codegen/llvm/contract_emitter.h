@@ -16,15 +16,18 @@ class ContractEmitter {
  public:
   ContractEmitter(llvm::Function& function, const ContractPlan& plan, const CpuTarget& target);
 
-  void emit_packing();  // the phase before the last, where packing is shared
-  void emit();          // the last phase
+  void emit_packing(bool is_lhs);  // a phase before the last
+  void emit();                     // the last phase
 
  private:
   using Value = llvm::Value*;
   using Strides = std::vector<std::int64_t>;
 
+  static constexpr std::uint32_t kOffsetBytes = 0x80808080;  // what lhs is moved by: ContractPlan::has_offset_row
+
   // The register tile as a function of its own: sums of rows x columns elements over some terms.
   struct TileShape {
+    bool is_packed = false;                // operands; terms are then lanes
     int rows = 1;
     std::int64_t columns = 1;              // the last vector is masked if this is no whole number of them
     DType lhs, rhs, out;                   // in memory
@@ -44,6 +47,7 @@ class ContractEmitter {
     const Strides* strides;                // of m or n
     const Strides* term_strides;
     std::int64_t width = 1;
+    bool is_lhs = false;
   };
   struct Block {
     Value first, count;
@@ -69,6 +73,7 @@ class ContractEmitter {
   Value offset(const Strides& extents, const Strides& strides, Value flat);
   Value element(DType dtype, Value base, Value index);
   Value minimum(Value a, Value b);
+  Value packed_lanes(Value terms);
   Value constant(std::int64_t value) { return b_.getInt64(value); }
 
   // contract_tile.cpp
@@ -78,17 +83,28 @@ class ContractEmitter {
                   llvm::function_ref<void(Value a, Value b)> body);
   Value load_columns(const TileShape& shape, DType dtype, Value row, int vector);
   void store_columns(const TileShape& shape, DType dtype, Value row, int vector, Value sums);
+  void store_masked(Value value, Value at, DType dtype, Value mask);
   Value columns_mask(const TileShape& shape, int vector) const;
   void prefetch(Value address);
   Value multiply_add(Value a, Value b, Value sum);
+  Value multiply_add_packed(Value a, Value b, Value sum);
   Value to_computed(DType dtype, Value loaded);
   Value from_computed(DType dtype, Value sums);
+
+  // contract_stream.cpp
+  void emit_streamed_unit(Value rhs, Value out, Block columns);
+  void emit_stream(llvm::Function& function);
+  void add_lanes(Value lhs, Value rhs, std::int64_t terms, std::vector<llvm::AllocaInst*>& sums);
 
   // contract_pack.cpp
   void pack(const Packing& packing, Value from, Value to, Block outer, Block terms);
   void pack_runs(const Packing& packing, Value from, Value to, Value first, Block terms);
   void pack_transposed(const Packing& packing, Value from, Value to, Value first, Value last, Block terms);
   void pack_elements(const Packing& packing, Value from, Value to, Value first, Value last, Block terms, Value begin);
+  void emit_packed_lanes(Value begin, Block terms, llvm::function_ref<void(Value lane, int terms_there)> body);
+  Value side_by_side(const Packing& packing, const std::vector<Value>& loaded);
+  Value load_along_terms(const Packing& packing, Value at, std::int64_t count);
+  Value moved(const Packing& packing, Value lanes);
   void transpose(std::vector<Value>& rows);
   void store_prefix(Value vector, Value at, std::int64_t lanes);
 

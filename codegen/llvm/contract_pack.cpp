@@ -1,5 +1,5 @@
-// Packing: a block of an operand, copied into panels that the tile reads from front to back, element by element in the
-// computed dtype. A panel's surplus rows (or columns) repeat the last one; their sums are never written out.
+// Packing: a block of an operand, copied into panels that the tile reads from front to back, lane by lane. A panel's
+// surplus rows (or columns) repeat the last one; their sums are never written out.
 #include <algorithm>
 
 #include "codegen/llvm/contract_emitter.h"
@@ -13,9 +13,10 @@ void ContractEmitter::pack(const Packing& packing, Value from, Value to, Block o
   const bool term_is_run = packing.term_strides->size() == 1 && packing.term_strides->front() == 1;
   const bool can_transpose = plan_.lanes > 1 && plan_.lanes <= 16;
   Value last = b_.CreateAdd(outer.first, b_.CreateSub(outer.count, constant(1)));
+  Value lanes = packed_lanes(terms.count);
   emit_loop(b_, constant(0), outer.count, packing.width, [&](Value i) {
     Value first = b_.CreateAdd(outer.first, i);
-    Value panel = element(plan_.computed, to, b_.CreateMul(i, terms.count));
+    Value panel = element(plan_.packed, to, b_.CreateMul(i, lanes));
     auto one_by_one = [&] { pack_elements(packing, from, panel, first, last, terms, constant(0)); };
     if (outer_is_run) {
       Value is_full = b_.CreateICmpSLE(b_.CreateAdd(i, constant(packing.width)), outer.count);
@@ -28,26 +29,42 @@ void ContractEmitter::pack(const Packing& packing, Value from, Value to, Block o
   });
 }
 
+// Lanes of `plan_.lane_terms` terms from lane `begin` on; the last block's last one may have fewer.
+void ContractEmitter::emit_packed_lanes(Value begin, Block terms,
+                                        llvm::function_ref<void(Value lane, int terms_there)> body) {
+  Value whole = b_.CreateUDiv(terms.count, constant(plan_.lane_terms));
+  emit_loop(b_, begin, whole, 1, [&](Value lane) { body(lane, plan_.lane_terms); });
+  const auto rest = static_cast<int>(plan_.terms % plan_.lane_terms);
+  if (rest == 0) return;
+  Value has_rest = b_.CreateICmpNE(b_.CreateURem(terms.count, constant(plan_.lane_terms)), constant(0));
+  emit_if(b_, has_rest, [&] { body(whole, rest); });
+}
+
 // A whole panel whose rows are neighbours in memory: vectors are copied.
 void ContractEmitter::pack_runs(const Packing& packing, Value from, Value to, Value first, Block terms) {
   const kir::Contract::Dims& k = plan_.contract.k;
-  emit_loop(b_, constant(0), terms.count, 1, [&](Value term) {
-    Value row = b_.CreateAdd(first, offset(k.extents, *packing.term_strides, b_.CreateAdd(terms.first, term)));
+  emit_packed_lanes(constant(0), terms, [&](Value lane, int terms_there) {
+    std::vector<Value> rows;
+    for (int t = 0; t < terms_there; ++t) {
+      Value term = b_.CreateAdd(b_.CreateAdd(terms.first, b_.CreateMul(lane, constant(plan_.lane_terms))), constant(t));
+      rows.push_back(element(packing.dtype, from, b_.CreateAdd(first, offset(k.extents, *packing.term_strides, term))));
+    }
     for (std::int64_t done = 0; done < packing.width; done += plan_.lanes) {
       const TileShape shape{.columns = packing.width, .lhs = f32, .rhs = f32, .out = f32};
-      Value loaded =
-          load_columns(shape, packing.dtype, element(packing.dtype, from, row), static_cast<int>(done / plan_.lanes));
-      Value at = b_.CreateAdd(b_.CreateMul(term, constant(packing.width)), constant(done));
-      store_prefix(to_computed(packing.dtype, loaded), element(plan_.computed, to, at), packing.width - done);
+      std::vector<Value> loaded;
+      for (Value row : rows)
+        loaded.push_back(load_columns(shape, packing.dtype, row, static_cast<int>(done / plan_.lanes)));
+      Value at = b_.CreateAdd(b_.CreateMul(lane, constant(packing.width)), constant(done));
+      store_prefix(side_by_side(packing, loaded), element(plan_.packed, to, at), packing.width - done);
     }
   });
 }
 
-// Rows that run along the terms: squares of lanes x lanes elements are loaded by rows, transposed, stored by columns.
+// Rows that run along the terms: squares of lanes x lanes are loaded by rows, transposed, stored by columns.
 void ContractEmitter::pack_transposed(const Packing& packing, Value from, Value to, Value first, Value last,
                                       Block terms) {
   const int lanes = plan_.lanes;
-  Value whole = b_.CreateAnd(terms.count, constant(-lanes));
+  Value whole = b_.CreateAnd(b_.CreateUDiv(terms.count, constant(plan_.lane_terms)), constant(-lanes));
   for (std::int64_t group = 0; group < packing.width; group += lanes) {
     const auto valid = static_cast<int>(std::min<std::int64_t>(lanes, packing.width - group));
     std::vector<Value> rows;
@@ -56,39 +73,91 @@ void ContractEmitter::pack_transposed(const Packing& packing, Value from, Value 
       Value start = b_.CreateAdd(offset(*packing.extents, *packing.strides, outer), terms.first);
       rows.push_back(element(packing.dtype, from, start));
     }
-    emit_loop(b_, constant(0), whole, lanes, [&](Value term) {
-      llvm::Type* type = scalar_.memory_type(packing.dtype, lanes);
+    emit_loop(b_, constant(0), whole, lanes, [&](Value lane) {
+      Value term = b_.CreateMul(lane, constant(plan_.lane_terms));
       std::vector<Value> square;
-      for (Value row : rows) {
-        Value loaded =
-            b_.CreateAlignedLoad(type, element(packing.dtype, row, term), llvm::Align(size_bytes(packing.dtype)));
-        square.push_back(to_computed(packing.dtype, loaded));
-      }
+      for (Value row : rows)
+        square.push_back(load_along_terms(packing, element(packing.dtype, row, term), lanes * plan_.lane_terms));
       square.resize(lanes, llvm::PoisonValue::get(square[0]->getType()));
       transpose(square);
       for (int t = 0; t < lanes; ++t) {
         Value at =
-            b_.CreateAdd(b_.CreateMul(b_.CreateAdd(term, constant(t)), constant(packing.width)), constant(group));
-        store_prefix(square[t], element(plan_.computed, to, at), valid);
+            b_.CreateAdd(b_.CreateMul(b_.CreateAdd(lane, constant(t)), constant(packing.width)), constant(group));
+        store_prefix(square[t], element(plan_.packed, to, at), valid);
       }
     });
   }
   pack_elements(packing, from, to, first, last, terms, whole);
 }
 
-// Any layout, from term `begin` on.
+// Any layout, from lane `begin` on.
 void ContractEmitter::pack_elements(const Packing& packing, Value from, Value to, Value first, Value last, Block terms,
                                     Value begin) {
   const kir::Contract::Dims& k = plan_.contract.k;
   emit_loop(b_, constant(0), constant(packing.width), 1, [&](Value i) {
     Value outer = offset(*packing.extents, *packing.strides, minimum(b_.CreateAdd(first, i), last));
-    emit_loop(b_, begin, terms.count, 1, [&](Value term) {
-      Value source = b_.CreateAdd(outer, offset(k.extents, *packing.term_strides, b_.CreateAdd(terms.first, term)));
-      Value loaded = b_.CreateLoad(scalar_.memory_type(packing.dtype, 1), element(packing.dtype, from, source));
-      Value at = b_.CreateAdd(b_.CreateMul(term, constant(packing.width)), i);
-      b_.CreateStore(to_computed(packing.dtype, loaded), element(plan_.computed, to, at));
+    emit_packed_lanes(begin, terms, [&](Value lane, int terms_there) {
+      std::vector<Value> loaded;
+      for (int t = 0; t < terms_there; ++t) {
+        Value term =
+            b_.CreateAdd(b_.CreateAdd(terms.first, b_.CreateMul(lane, constant(plan_.lane_terms))), constant(t));
+        Value source = b_.CreateAdd(outer, offset(k.extents, *packing.term_strides, term));
+        loaded.push_back(b_.CreateLoad(scalar_.memory_type(packing.dtype, 1), element(packing.dtype, from, source)));
+      }
+      Value at = b_.CreateAdd(b_.CreateMul(lane, constant(packing.width)), i);
+      b_.CreateStore(side_by_side(packing, loaded), element(plan_.packed, to, at));
     });
   });
+}
+
+// Packed lanes from as many elements in memory for each of their terms, one after the other in `loaded`. Terms that are
+// not there are zeros; of bf16, negative ones in lhs, so that what they add changes no sum, not even a negative zero.
+llvm::Value* ContractEmitter::side_by_side(const Packing& packing, const std::vector<Value>& loaded) {
+  if (plan_.lane_terms == 1) return to_computed(packing.dtype, loaded[0]);
+  const int bits = 32 / plan_.lane_terms;
+  llvm::Type* lanes = scalar_.type(DType::u32, lanes_of(loaded[0]));
+  const auto place = [&](int term) { return bits * (is_float(packing.dtype) ? plan_.lane_terms - 1 - term : term); };
+  Value all = nullptr;
+  for (int t = 0; t < static_cast<int>(loaded.size()); ++t) {
+    Value part = loaded[t];
+    if (bits > 8 * size_bytes(packing.dtype) && is_signed_int(packing.dtype))
+      part = b_.CreateSExt(part, lanes->getWithNewBitWidth(static_cast<unsigned>(bits)));
+    part = b_.CreateShl(b_.CreateZExt(part, lanes), place(t));
+    all = all ? b_.CreateOr(all, part) : part;
+  }
+  std::uint32_t absent = 0;
+  for (int t = static_cast<int>(loaded.size()); t < plan_.lane_terms; ++t) absent |= 0x8000u << place(t);
+  if (is_float(packing.dtype) && packing.is_lhs && absent)
+    all = b_.CreateOr(all, llvm::ConstantInt::get(lanes, absent));
+  return moved(packing, all);
+}
+
+// The same from `count` elements that lie along the terms; those beyond it are zeros.
+llvm::Value* ContractEmitter::load_along_terms(const Packing& packing, Value at, std::int64_t count) {
+  const int lanes = plan_.lanes, elements = lanes * plan_.lane_terms;
+  llvm::Type* type = scalar_.memory_type(packing.dtype, elements);
+  const llvm::Align align(size_bytes(packing.dtype));
+  Value loaded = nullptr;
+  if (count == elements) {
+    loaded = b_.CreateAlignedLoad(type, at, align);
+  } else {
+    std::vector<llvm::Constant*> mask(elements);
+    for (int i = 0; i < elements; ++i) mask[i] = llvm::ConstantInt::getBool(function_.getContext(), i < count);
+    loaded = b_.CreateMaskedLoad(type, at, align, llvm::ConstantVector::get(mask), llvm::Constant::getNullValue(type));
+  }
+  if (plan_.lane_terms == 1) return to_computed(packing.dtype, loaded);
+  const auto bits = static_cast<unsigned>(32 / plan_.lane_terms);
+  if (llvm::Type* wide = type->getWithNewBitWidth(bits); wide != type)
+    loaded = is_signed_int(packing.dtype) ? b_.CreateSExt(loaded, wide) : b_.CreateZExt(loaded, wide);
+  Value all = b_.CreateBitCast(loaded, scalar_.type(DType::u32, lanes));
+  if (!is_float(packing.dtype)) return moved(packing, all);
+  return b_.CreateIntrinsic(llvm::Intrinsic::fshl, {all->getType()},  // the first term goes into the upper half
+                            {all, all, llvm::ConstantInt::get(all->getType(), 16)});
+}
+
+llvm::Value* ContractEmitter::moved(const Packing& packing, Value lanes) {
+  if (!packing.is_lhs || !plan_.has_offset_row()) return lanes;
+  return b_.CreateXor(lanes, llvm::ConstantInt::get(lanes->getType(), kOffsetBytes));
 }
 
 // Swaps the off-diagonal blocks of size 1, 2, 4, ...
@@ -109,10 +178,10 @@ void ContractEmitter::transpose(std::vector<Value>& rows) {
   }
 }
 
-// The first `lanes` lanes of a vector (all, if it has no more).
+// The first `lanes` packed lanes of a vector (all, if it has no more).
 void ContractEmitter::store_prefix(Value vector, Value at, std::int64_t lanes) {
   const TileShape shape{.columns = lanes, .lhs = f32, .rhs = f32, .out = f32};
-  store_columns(shape, plan_.computed, at, 0, vector);
+  store_masked(vector, at, plan_.packed, columns_mask(shape, 0));
 }
 
 }  // namespace sheaf::codegen

@@ -4,6 +4,7 @@
 #include "codegen/llvm/contract_emitter.h"
 #include "codegen/llvm/loops.h"
 #include "ir/check.h"
+#include "llvm/IR/IntrinsicsX86.h"
 
 namespace sheaf::codegen {
 
@@ -33,7 +34,8 @@ void ContractEmitter::emit_tile(llvm::Function& function, const TileShape& shape
     return element(shape.out, out, b_.CreateAdd(group, b_.CreateMul(out_stride, constant(i % shape.rows))));
   };
 
-  std::vector<std::vector<llvm::AllocaInst*>> sums(rows);
+  const bool has_offset_row = shape.is_packed && plan_.has_offset_row();
+  std::vector<std::vector<llvm::AllocaInst*>> sums(rows + has_offset_row);
   for (auto& row : sums) {
     for (int v = 0; v < vectors; ++v) {
       row.push_back(emit_slot(b_, vector));
@@ -65,22 +67,31 @@ void ContractEmitter::emit_tile(llvm::Function& function, const TileShape& shape
       const std::int64_t ahead = shape.prefetched_terms * shape.rhs_term_strides.back() + std::int64_t{v} * plan_.lanes;
       prefetch(element(shape.rhs, b, constant(ahead)));
     }
-    for (int v = 0; v < vectors; ++v) row.push_back(to_computed(shape.rhs, load_columns(shape, shape.rhs, b, v)));
+    const auto term = [&](DType dtype, Value loaded) { return shape.is_packed ? loaded : to_computed(dtype, loaded); };
+    const auto add = [&](Value own, int i, int v) {
+      Value sum = b_.CreateLoad(vector, sums[i][v]);
+      b_.CreateStore(shape.is_packed ? multiply_add_packed(own, row[v], sum) : multiply_add(own, row[v], sum),
+                     sums[i][v]);
+    };
+    for (int v = 0; v < vectors; ++v) row.push_back(term(shape.rhs, load_columns(shape, shape.rhs, b, v)));
+    for (int v = 0; v < vectors && has_offset_row; ++v)
+      add(scalar_.splat(b_.getInt32(kOffsetBytes), plan_.lanes), rows, v);
     for (int i = 0; i < rows; ++i) {
       Value at = element(shape.lhs, a,
                          constant(i / shape.rows * shape.lhs_group_stride + i % shape.rows * shape.lhs_row_stride));
       Value all = nullptr;
-      if (!shape.has_lhs_columns) all = scalar_.splat(to_computed(shape.lhs, b_.CreateLoad(lhs_type, at)), plan_.lanes);
-      for (int v = 0; v < vectors; ++v) {
-        Value own = all ? all : to_computed(shape.lhs, load_columns(shape, shape.lhs, at, v));
-        b_.CreateStore(multiply_add(own, row[v], b_.CreateLoad(vector, sums[i][v])), sums[i][v]);
-      }
+      if (!shape.has_lhs_columns) all = scalar_.splat(term(shape.lhs, b_.CreateLoad(lhs_type, at)), plan_.lanes);
+      for (int v = 0; v < vectors; ++v) add(all ? all : term(shape.lhs, load_columns(shape, shape.lhs, at, v)), i, v);
     }
   });
 
   for (int i = 0; i < rows; ++i) {
     Value row = out_row(i);
-    for (int v = 0; v < vectors; ++v) store_columns(shape, shape.out, row, v, b_.CreateLoad(vector, sums[i][v]));
+    for (int v = 0; v < vectors; ++v) {
+      Value sum = b_.CreateLoad(vector, sums[i][v]);
+      if (has_offset_row) sum = b_.CreateSub(sum, b_.CreateLoad(vector, sums[rows][v]));
+      store_columns(shape, shape.out, row, v, sum);
+    }
   }
   b_.CreateRetVoid();
 }
@@ -131,14 +142,35 @@ llvm::Value* ContractEmitter::load_columns(const TileShape& shape, DType dtype, 
 }
 
 void ContractEmitter::store_columns(const TileShape& shape, DType dtype, Value row, int vector, Value sums) {
-  const llvm::Align align(size_bytes(dtype));
   Value at = element(dtype, row, constant(std::int64_t{vector} * plan_.lanes));
-  Value value = from_computed(dtype, sums);
-  if (Value mask = columns_mask(shape, vector)) {
-    b_.CreateMaskedStore(value, at, align, mask);
-  } else {
-    b_.CreateAlignedStore(value, at, align);
+  store_masked(from_computed(dtype, sums), at, dtype, columns_mask(shape, vector));
+}
+
+void ContractEmitter::store_masked(Value value, Value at, DType dtype, Value mask) {
+  const llvm::Align align(size_bytes(dtype));
+  if (mask) b_.CreateMaskedStore(value, at, align, mask);
+  else b_.CreateAlignedStore(value, at, align);
+}
+
+// Of packed lanes: all terms that share a lane.
+llvm::Value* ContractEmitter::multiply_add_packed(Value a, Value b, Value sum) {
+  if (plan_.lane_terms == 1) return multiply_add(a, b, sum);
+  const kir::Contract& c = plan_.contract;
+  if (is_float(c.lhs)) {
+    llvm::Type* pairs = llvm::FixedVectorType::get(b_.getBFloatTy(), static_cast<unsigned>(2 * plan_.lanes));
+    return b_.CreateIntrinsic(llvm::Intrinsic::x86_avx512bf16_dpbf16ps_512, {},
+                              {sum, b_.CreateBitCast(a, pairs), b_.CreateBitCast(b, pairs)});
   }
+  if (plan_.lane_terms == 4) {  // unsigned by signed
+    if (c.rhs == DType::u8) std::swap(a, b);
+    return b_.CreateIntrinsic(llvm::Intrinsic::x86_avx512_vpdpbusd_512, {}, {sum, a, b});
+  }
+  if (target_.has_int8_dot()) return b_.CreateIntrinsic(llvm::Intrinsic::x86_avx512_vpdpwssd_512, {}, {sum, a, b});
+  llvm::Type* pairs = llvm::FixedVectorType::get(b_.getInt16Ty(), static_cast<unsigned>(2 * plan_.lanes));
+  const auto products = target_.vector_bytes == 64   ? llvm::Intrinsic::x86_avx512_pmaddw_d_512
+                        : target_.vector_bytes == 32 ? llvm::Intrinsic::x86_avx2_pmadd_wd
+                                                     : llvm::Intrinsic::x86_sse2_pmadd_wd;
+  return b_.CreateAdd(sum, b_.CreateIntrinsic(products, {}, {b_.CreateBitCast(a, pairs), b_.CreateBitCast(b, pairs)}));
 }
 
 llvm::Value* ContractEmitter::multiply_add(Value a, Value b, Value sum) {

@@ -20,7 +20,7 @@ void emit_contract(llvm::Module& module, const CompileUnit& unit, const CpuTarge
   const ContractPlan plan = plan_contract(*unit.kernel->contract, target);
   int phase = 0;
   auto next = [&] { return ContractEmitter(*declare_phase(module, phase_symbol(unit.symbol, phase++)), plan, target); };
-  if (plan.shares_packing) next().emit_packing();
+  for (const ContractPlan::SharedPacking& packing : plan.shared) next().emit_packing(packing.is_lhs);
   next().emit();
 }
 

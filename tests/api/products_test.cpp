@@ -43,6 +43,32 @@ std::int64_t launches_of(const auto& call) {
   return runtime::counters().launches - before;
 }
 
+TEST_CASE("weights that stay the same over calls are packed once, and packed again when they change") {
+  if (is_gpu()) return;  // there nothing is packed
+  const auto kept = [] { return runtime::counters().packed_copies_kept.load(); };
+  const auto read = [] { return runtime::counters().packed_copies_read.load(); };
+  auto f = jit([](Array x, Array w) { return matmul(x, w); });
+  const Array w = random::normal(random::key(1), {400, 500});
+  const auto input = [](int i) { return random::normal(random::key(static_cast<std::uint64_t>(i)), {40, 400}); };
+  const std::int64_t kept_before = kept(), read_before = read();
+  const std::vector<float> first = f(input(2), w).to_vector<float>();
+  CHECK(kept() == kept_before);  // once is no habit
+  CHECK(f(input(2), w).to_vector<float>() == first);
+  CHECK(kept() == kept_before + 1);
+  CHECK(read() == read_before);
+  CHECK(f(input(2), w).to_vector<float>() == first);
+  CHECK(distance(f(input(3), w), matmul(convert(input(3), f64), convert(w, f64))) < 1e-3);
+  CHECK(kept() == kept_before + 1);
+  CHECK(read() == read_before + 2);
+
+  // Other weights, in the very memory of the old ones where they are donated.
+  auto update = jit([](Array v) { return v + 1; }, {.donate = {0}});
+  Array v = w * 2;
+  for (int i = 0; i < 3; ++i) CHECK(distance(f(input(3), v), matmul(convert(input(3), f64), convert(v, f64))) < 1e-3);
+  v = update(v);
+  for (int i = 0; i < 3; ++i) CHECK(distance(f(input(3), v), matmul(convert(input(3), f64), convert(v, f64))) < 1e-3);
+}
+
 }  // namespace
 
 TEST_CASE("a product with bias, activation and residual is right in every float dtype") {

@@ -49,9 +49,10 @@ class Compiled {
   NativeCode code_;
 };
 
-/// The levels that this machine can run, highest first.
+/// This machine with all it has, where that is more than a level, and the levels that it can run, highest first.
 inline std::vector<CpuTarget> runnable_targets() {
   std::vector<CpuTarget> targets;
+  if (!host_cpu_target().features.empty()) targets.push_back(host_cpu_target());
   bool is_runnable = false;
   for (const char* isa : {"x86-64-v4", "x86-64-v3", "x86-64-v2", "x86-64"}) {
     is_runnable |= host_cpu_target().cpu == isa;

@@ -83,8 +83,9 @@ std::string describe(const Problem& p, const CpuTarget& target) {
          std::to_string(size_of(p.contract.batch)) + " m" + std::to_string(plan.rows) + " n" +
          std::to_string(plan.columns) + " k" + std::to_string(plan.terms) +
          (plan.is_direct        ? " direct"
-          : plan.shares_packing ? " packed once"
-                                : " packed") +
+          : plan.is_streamed    ? " streamed"
+          : plan.shared.empty() ? " packed"
+                                : " packed once") +
          (plan.is_swapped ? " swapped" : "") + " on " + target.cpu;
 }
 
@@ -104,16 +105,18 @@ void check(const Problem& p, const CpuTarget& target, std::mt19937& random) {
 
   const Compiled compiled(kernel, target);
   const ContractPlan plan = plan_contract(p.contract, target);
-  std::vector<std::byte> shared(plan.shared_bytes + 64);
+  std::vector<std::vector<std::byte>> shared;
+  for (const ContractPlan::SharedPacking& packing : plan.shared) shared.emplace_back(packing.bytes + 64);
   auto run = [&](std::vector<std::byte>& out, bool by_unit_backwards) {
-    void* pointers[] = {lhs.data(), rhs.data(), out.data(), shared.data()};
+    std::vector<void*> pointers = {lhs.data(), rhs.data(), out.data()};
+    for (std::vector<std::byte>& packed : shared) pointers.push_back(packed.data());
     for (int i = 0; i < std::ssize(plan.phases); ++i) {
       std::vector<std::byte> scratch(plan.phases[i].scratch_bytes + 64, std::byte{0xff});
       std::byte* aligned = scratch.data() + (64 - reinterpret_cast<std::uintptr_t>(scratch.data()) % 64);
       const std::int64_t units = plan.phases[i].units;
-      if (!by_unit_backwards) compiled.function(i)(pointers, 0, units, aligned);
+      if (!by_unit_backwards) compiled.function(i)(pointers.data(), 0, units, aligned);
       for (std::int64_t unit = units; by_unit_backwards && unit-- > 0;) {
-        compiled.function(i)(pointers, unit, unit + 1, aligned);
+        compiled.function(i)(pointers.data(), unit, unit + 1, aligned);
       }
     }
   };
@@ -162,6 +165,73 @@ TEST_CASE("compiled contractions read and write any layout and dtype") {
       }
       check(problem({}, {20}, {40}, {30}, t, t == bool_ ? bool_ : accumulator(t)), target, random);
     }
+  }
+}
+
+// lhs as [m, k] and rhs as [n, k], of whatever dtypes.
+Problem with_columns_along_terms(std::int64_t m, std::int64_t n, std::int64_t k, DType lhs, DType rhs, DType out) {
+  Problem p = problem({}, {m}, {n}, {k}, lhs, out);
+  p.contract.rhs = rhs;
+  p.contract.n.rhs_strides = {k};
+  p.contract.k.rhs_strides = {1};
+  return p;
+}
+
+TEST_CASE("compiled products of narrow numbers equal the reference to the bit where lanes hold several terms") {
+  std::mt19937 random(6);
+  static constexpr std::array<DType, 4> kDtypes[] = {
+                                                       // lhs, rhs, accumulated, out
+      {bf16, bf16, f32, f32}, {bf16, bf16, f32, bf16}, {i8, i8, i32, i32},   {u8, i8, i32, i32},  {i8, u8, i32, i32},
+      {u8, u8, i32, i32},     {i8, i8, i8, i8},        {i16, i16, i32, i32}, {i16, u8, i32, i32}, {u16, u16, u32, u32}};
+  for (const CpuTarget& target : runnable_targets()) {
+    if (!target.has_fma) continue;
+    for (const auto& [lhs, rhs, accumulate, out] : kDtypes) {
+      for (std::int64_t k : {64, 65, 66, 67, 1, 3}) {
+        for (const bool is_plain : {false, true}) {
+          Problem p =
+              is_plain ? problem({}, {61}, {75}, {k}, lhs, out) : with_columns_along_terms(61, 75, k, lhs, rhs, out);
+          p.contract.rhs = rhs;
+          p.contract.accumulate = accumulate;
+          check(p, target, random);
+        }
+      }
+      Problem blocks = problem({2}, {45}, {70}, {1401}, lhs, out, &random);
+      blocks.contract.rhs = rhs;
+      blocks.contract.accumulate = accumulate;
+      check(blocks, target, random);
+    }
+    const kir::Contract pairs = problem({}, {61}, {75}, {300}, bf16, f32).contract;
+    CHECK(plan_contract(pairs, target).lane_terms == (target.has_bf16_dot() ? 2 : 1));
+    const kir::Contract bytes = problem({}, {61}, {75}, {300}, i8, i32).contract;
+    CHECK(plan_contract(bytes, target).lane_terms == (target.has_int8_dot() ? 4 : 2));
+  }
+}
+
+TEST_CASE("compiled products of few rows with columns along their terms equal the reference to the bit") {
+  std::mt19937 random(7);
+  for (const CpuTarget& target : runnable_targets()) {
+    if (!target.has_fma) continue;
+    for (auto [m, n, k] : {std::array<std::int64_t, 3>{1, 130, 200}, {3, 64, 65}, {8, 75, 64}, {16, 33, 131}})
+      for (auto [in, out] : {std::pair{f32, f32},
+                             {f64, f64},
+                             {bf16, f32},
+                             {bf16, bf16},
+                             {f16, f16},
+                             {i8, i32},
+                             {u8, i32},
+                             {i32, i32},
+                             {i64, i64}}) {
+        const Problem p = with_columns_along_terms(m, n, k, in, in, out);
+        CHECK(plan_contract(p.contract, target).is_streamed);
+        check(p, target, random);
+      }
+    // A matrix times a vector: its rows are the columns.
+    const Problem vector = problem({}, {300}, {1}, {70}, f32, f32);
+    CHECK(plan_contract(vector.contract, target).is_streamed);
+    check(vector, target, random);
+    check(problem({3}, {40}, {1}, {70}, bf16, bf16), target, random);
+    check(problem({}, {1}, {5000}, {90}, f32, f32), target, random);  // sums go on from a few terms to the next
+    check(problem({}, {6}, {3000}, {150}, f32, f32), target, random);
   }
 }
 

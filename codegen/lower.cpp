@@ -344,23 +344,18 @@ class Lowering {
     return ref;
   }
 
-  /// Reads its operands where they lie, through strides.
+  /// Reads its operands where they lie, through strides, where they do; else makes them.
   void add_contract(Frame& frame, const std::string& name, const Group& group, const std::vector<BufferRef>& inputs,
                     const std::vector<BufferRef>& outputs) {
     const int node = kir::contraction_of(group);
     SHEAF_CHECK(node >= 0, name + ": no contraction in its kernel");
-    kir::StridedOperand operands[2];
-    for (int k = 0; k < 2; ++k) {
-      const auto operand = kir::strided_operand(group, group.nodes[node].operands[k]);
-      SHEAF_CHECK(operand, name + ": a contraction's operand does not lie in memory by strides");
-      operands[k] = *operand;
-    }
-    auto [kernel, reads] = kir::contract_kernel(group, operands[0], operands[1]);
+    const std::vector<int>& operands = group.nodes[node].operands;
+    auto [kernel, reads] = kir::contract_kernel(group, kir::strided_operand(group, operands[0]),
+                                                kir::strided_operand(group, operands[1]));
     std::vector<BufferRef> buffers;
     for (int i : reads) buffers.push_back(inputs[i]);
     buffers.insert(buffers.end(), outputs.begin(), outputs.end());
     if (!program_.target.is_gpu()) {
-      SHEAF_CHECK(kernel.phases.empty(), name + ": a CPU's contraction has no epilogue");
       kernel.contract->precision = Precision::full;  // a CPU rounds no operand, whatever it may
       for (const auto& packing : plan_contract(*kernel.contract, host_cpu_target()).shared)
         kernel.params.push_back({DType::u8, packing.bytes, kir::Param::Access::temporary});
@@ -388,15 +383,26 @@ class Lowering {
     steps.back() = {.kernel = -1, .buffers = {}, .loc = loc, .control = std::move(control), .work = work};
   }
 
-  void add_step(Frame& frame, const std::string& name, kir::Kernel kernel, std::vector<BufferRef> buffers) {
-    // A GPU's contraction is never stored where only its epilogue reads it.
-    const bool has_temporaries = !program_.target.is_gpu() || !kernel.contract;
-    for (std::size_t i = buffers.size(); has_temporaries && i < kernel.params.size(); ++i) {
-      buffers.push_back(temporary(kernel.params[i].count * size_bytes(kernel.params[i].dtype)));
+  /// Those that the kernel's functions take, in their order: of `buffers`, and of temporaries. A GPU's contraction
+  /// stores neither what its prologues make nor what its epilogue alone reads.
+  std::vector<BufferRef> with_temporaries(kir::Kernel& kernel, const std::vector<BufferRef>& buffers) {
+    const bool is_gpu = program_.target.is_gpu();
+    std::vector<BufferRef> all;
+    auto next = buffers.begin();
+    for (kir::Param& p : kernel.params) {
+      if (p.access != kir::Param::Access::temporary) {
+        if (is_gpu) p.alignment = alignment_of(*next);
+        all.push_back(*next++);
+      } else if (!is_gpu || !kernel.contract) {
+        all.push_back(temporary(p.count * size_bytes(p.dtype)));
+      }
     }
+    return all;
+  }
+
+  void add_step(Frame& frame, const std::string& name, kir::Kernel kernel, std::vector<BufferRef> buffers) {
+    buffers = with_temporaries(kernel, buffers);
     if (kernel.phases.empty() && !kernel.contract && !kernel.attention) return;  // nothing but empty results
-    for (std::size_t i = 0; program_.target.is_gpu() && i < buffers.size(); ++i)
-      kernel.params[i].alignment = alignment_of(buffers[i]);
     const absl::Status status = kir::verify(kernel);
     SHEAF_CHECK(status.ok(), std::string(status.message()));
     const int index = program_.target.is_gpu() ? gpu_kernel(name, std::move(kernel), buffers)
@@ -432,10 +438,16 @@ class Lowering {
         const auto symbol = phase_symbol("sheaf_" + code.key, static_cast<int>(code.phases.size()));
         code.phases.push_back({.entry = symbol, .extent = units, .unit_ps = unit_ps, .scratch_bytes = scratch});
       };
-      for (const kir::Phase& p : k.phases) add(p.axes[0].extent, p.unit_ps, kir::scratch_bytes(p));
-      if (!k.contract) return;
-      for (const auto& p : plan_contract(*k.contract, host_cpu_target()).phases)
-        add(p.units, p.unit_ps, p.scratch_bytes);
+      const auto add_contraction = [&] {
+        for (const auto& p : plan_contract(*k.contract, host_cpu_target()).phases)
+          add(p.units, p.unit_ps, p.scratch_bytes);
+      };
+      const kir::Phase* epilogue = k.contract ? kir::epilogue_of(k) : nullptr;
+      for (const kir::Phase& p : k.phases) {
+        if (&p == epilogue) add_contraction();
+        add(p.axes[0].extent, p.unit_ps, kir::scratch_bytes(p));
+      }
+      if (k.contract && !epilogue) add_contraction();
     });
   }
 

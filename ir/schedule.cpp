@@ -116,15 +116,11 @@ bool is_written(Value result, const Eqn& contract) {
   return e == &contract;
 }
 
-/// A contraction reads its operands through strides. It is all its kernel does, or what follows is elementwise: of its
-/// elements, and of others at the same place.
+/// A contraction's operands are made element by element, of anything that is no nest. It is the last that its kernel
+/// does, or what follows is elementwise: of its elements, and of others at the same place.
 absl::Status check_contract(const Function& body) {
   const auto is_contract = [](const Eqn* e) { return nest_of(*e) == Nest::contract; };
   const Eqn& contract = **std::find_if(body.eqns().begin(), body.eqns().end(), is_contract);
-  for (Value v : contract.operands)
-    for (; v.eqn(); v = v.eqn()->in(0))
-      if (!is_strided_view(*v.eqn()))
-        return refused("schedule=contract reads parameters and views of them, not {}", v.eqn()->op->name);
   if (body.results().size() == 1 && is_written(body.results()[0], contract)) return absl::OkStatus();
   ValueTable<char> follows(body, 0);
   follows[contract.out()] = 1;

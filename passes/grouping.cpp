@@ -10,6 +10,7 @@
 #include <absl/container/flat_hash_set.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include "ir/op.h"
@@ -69,6 +70,7 @@ struct OpenGroup {
   bool has_reduce = false;
   bool is_closed = false;             // heroes take no company
   bool is_contraction = false;        // but this one: what follows elementwise is done to its sums as they leave
+  const Eqn* first = nullptr;         // that the group was made for
   bool is_expensive = false;          // holds more than a few operations an element: not to be recomputed
   std::vector<const Eqn*> members;
   absl::flat_hash_set<int> sources, readers;  // groups whose values it reads, and that read its values
@@ -90,25 +92,77 @@ struct OpenGroup {
   }
 };
 
+// How large the contraction e is, as a batch of products of matrices.
+struct ProductSize {
+  double batch = 1, rows = 1, columns = 1, terms = 1;
+
+  explicit ProductSize(const Eqn& e) {
+    const auto c = std::get<lowering::Contract>(e.op->lower(e));
+    for (std::int64_t d : c.lhs_batch) batch *= static_cast<double>(e.in(0).dims()[d]);
+    for (std::int64_t d : c.lhs_contract) terms *= static_cast<double>(e.in(0).dims()[d]);
+    rows = static_cast<double>(e.in(0).type().num_elements()) / std::max(1.0, batch * terms);
+    columns = static_cast<double>(e.in(1).type().num_elements()) / std::max(1.0, batch * terms);
+  }
+  bool is_empty() const { return batch * rows * columns * terms == 0; }
+  // What the library for products is not asked for (codegen/product.h).
+  bool is_small() const {
+    constexpr double kSmallWork = 1 << 27;  // multiply-adds
+    constexpr double kSmallSide = 64;
+    return batch * rows * columns * terms < kSmallWork || std::min(rows, columns) < kSmallSide;
+  }
+};
+
 // Of a GPU, where a kernel of our own is as good as the library's with the passes over memory that it saves: of small
 // products always; of large ones only on tensor cores, and only while their terms are few.
 bool takes_epilogue(const Eqn& e, const Target& target) {
-  constexpr double kSmallWork = 1 << 27;  // multiply-adds
   constexpr double kFewTerms = 1024;
   if (!target.is_gpu() || nest_of(e) != Nest::contract) return false;
-  const Type lhs = e.in(0).type(), rhs = e.in(1).type();
-  const auto count = [](Type t) { return static_cast<double>(t.num_elements()); };
-  const double results = count(e.out().type());
-  if (results == 0) return false;
-  const auto contract = std::get<lowering::Contract>(e.op->lower(e));
-  double terms = 1;
-  for (std::int64_t d : contract.lhs_contract) terms *= static_cast<double>(lhs.dim(static_cast<int>(d)));
-  if (results * terms < kSmallWork) return true;
-  const DType t = lhs.dtype();
+  const ProductSize size(e);
+  if (size.is_empty()) return false;
+  if (size.is_small()) return true;
+  const DType t = e.in(0).dtype();
   const bool is_on_tensor_cores =
-      t == DType::bf16 || t == DType::f16 || (t == DType::f32 && contract.precision == Precision::tf32);
-  return target.compute_capability() >= 80 && is_on_tensor_cores && rhs.dtype() == t && terms <= kFewTerms;
+      t == DType::bf16 || t == DType::f16 ||
+      (t == DType::f32 && std::get<lowering::Contract>(e.op->lower(e)).precision == Precision::tf32);
+  return target.compute_capability() >= 80 && is_on_tensor_cores && e.in(1).dtype() == t && size.terms <= kFewTerms;
 }
+
+// What it costs to make `made`, which operand k of the product e is or is a view of, where the product's tiles are
+// filled, again for each tile that reads an element; and what it costs to store it first. Both in bytes that memory
+// could move meanwhile.
+//   w: i8[4096, 4096] -> bf16, x [8, 4096] w      16 MiB read once | 16 MiB read, 32 MiB written, 32 MiB read
+class PrologueCost {
+ public:
+  PrologueCost(const Eqn& e, int k, Value made) : stored_(static_cast<double>(made.type().bytes())) {
+    constexpr double kTile = 128;  // rows or columns
+    const auto count = [](Value v) { return static_cast<double>(v.type().num_elements()); };
+    const ProductSize size(e);
+    const double tiles = std::ceil((k == 0 ? size.columns : size.rows) / kTile);
+    times_read_ = std::max(1.0, tiles * count(e.in(k)) / std::max(1.0, count(made)));
+  }
+  void reads(Value v) { sources_ += static_cast<double>(v.type().bytes()); }
+  void computes(const Eqn& m) { operations_ += operations_of(m) * static_cast<double>(m.out().type().num_elements()); }
+
+  bool pays() const {
+    constexpr double kOperation = 1.0 / 20;  // some 60e12 operations while memory moves 3e12 bytes
+    constexpr double kLaunch = 4 << 20;
+    const double made = all_reads(sources_) + times_read_ * operations_ * kOperation;
+    return made <= kLaunch + sources_ + operations_ * kOperation + stored_ + all_reads(stored_);
+  }
+
+ private:
+  // All but the first find in the cache, three times as fast, what that has read.
+  double all_reads(double bytes) const { return bytes * (1 + (times_read_ - 1) / 3); }
+
+  static double operations_of(const Eqn& m) {
+    constexpr double kRandomBits = 70, kIndex = 8;  // rounds of a cipher; a division and a choice
+    const Lowering l = m.op->lower(m);
+    if (const auto* map = std::get_if<lowering::Map>(&l)) return static_cast<double>(map->fn.nodes.size());
+    return std::holds_alternative<lowering::RandomBits>(l) ? kRandomBits : kIndex;
+  }
+
+  double stored_, times_read_ = 1, sources_ = 0, operations_ = 0;
+};
 
 class Grouper {
  public:
@@ -148,6 +202,7 @@ class Grouper {
     const bool is_open = g >= 0 && !groups_[g].is_closed && groups_[g].members.size() < kMaxMembers;
     if (!is_open || !(join(e, g) || absorb(e, g))) start(e);
     const int index = group_[e.out()];
+    if (target_.is_gpu() && nest_of(e) == Nest::contract) take_prologues(e, index);
     const std::vector<int> fresh = read_first_here(e, index);
     if (kind(e) == Kind::map && role_[e.out()] == Role::full)
       for (int h : fresh) merge(h, index);
@@ -181,6 +236,13 @@ class Grouper {
     if (into.has_reduce && !into.has_rows()) return;
     for (int r : g.readers)
       if (r < to) return;
+    pour(from, to);
+  }
+
+  // All members, and what is known of who reads whom.
+  void pour(int from, int to) {
+    OpenGroup& g = groups_[from];
+    OpenGroup& into = groups_[to];
     into.members.insert(into.members.end(), g.members.begin(), g.members.end());
     std::sort(into.members.begin(), into.members.end(),
               [&](const Eqn* a, const Eqn* b) { return a->out().id() < b->out().id(); });
@@ -200,6 +262,65 @@ class Grouper {
     }
     into.sources.erase(from);
     g = OpenGroup{};
+  }
+
+  // What makes an operand of a product, and is read by nobody else, is computed where the product's tiles are filled,
+  // if that pays:
+  //   y = convert(x) * scale; z = dot(y, w)     one group instead of two
+  void take_prologues(const Eqn& e, int index) {
+    const ProductSize size(e);
+    if (size.is_empty() || !size.is_small()) return;
+    for (int k = 0; k < e.num_in(); ++k) {
+      const Value v = behind_views(e.in(k));
+      const int h = v.eqn() && !is_strided_view(*v.eqn()) ? group_[v] : -1;  // a view that is stored is to be
+      if (h < 0 || h == index || !can_be_made(e, h) || !pays(e, h)) continue;
+      for (const Eqn* m : groups_[h].members) assign(*m, index, Role::inner);
+      pour(h, index);
+    }
+  }
+
+  Value behind_views(Value v) const {
+    while (is_free(v) && is_strided_view(*v.eqn())) v = v.eqn()->in(0);
+    return v;
+  }
+
+  bool can_be_made(const Eqn& e, int h) const {
+    const OpenGroup& g = groups_[h];
+    if (g.is_closed || g.has_reduce || g.is_contraction || g.members.size() >= kMaxMembers) return false;
+    return std::all_of(g.members.begin(), g.members.end(), [&](const Eqn* m) {
+      const Lowering l = m->op->lower(*m);
+      const bool moves_much =
+          std::holds_alternative<lowering::Gather>(l) || std::holds_alternative<lowering::UpdateSlice>(l);
+      return !moves_much && std::none_of(m->outs().begin(), m->outs().end(),
+                                         [&](Value v) { return is_result_[v] || !only_read_by(v, e, h); });
+    });
+  }
+
+  // Of each operand of e that the group makes.
+  bool pays(const Eqn& e, int h) const {
+    for (int k = 0; k < e.num_in(); ++k) {
+      const Value made = behind_views(e.in(k));
+      if (!made.eqn() || group_[made] != h) continue;
+      PrologueCost cost(e, k, made);
+      absl::flat_hash_set<Value> seen;
+      for (const Eqn* m : groups_[h].members) {
+        cost.computes(*m);
+        for (Value v : m->operands)
+          for_each_source(v, h, [&](Value source) {
+            if (seen.insert(source).second) cost.reads(source);
+          });
+      }
+      if (!cost.pays()) return false;
+    }
+    return true;
+  }
+
+  // Every value in memory that `v` is made of, outside group h.
+  template <class F>
+  void for_each_source(Value v, int h, F f) const {
+    if (v.eqn() && group_[v] == h) return;
+    if (!is_free(v)) return f(v);
+    for (Value in : v.eqn()->operands) for_each_source(in, h, f);
   }
 
   // A conversion that a hero does on its own is made again by everyone else who reads it, and never stored; but a
@@ -239,10 +360,10 @@ class Grouper {
     const Value from = e.in(0);
     if (!from.eqn() || group_[from] < 0 || is_result_[from] || users_[from].size() != 1) return false;
     const std::vector<const Eqn*>& members = groups_[group_[from]].members;
-    if (members.front()->op != &ops::dot || kind(*members.back()) == Kind::map) return false;
+    if (groups_[group_[from]].first->op != &ops::dot || kind(*members.back()) == Kind::map) return false;
     if (e.op == &ops::reshape) return must_store(e);
     return members.back()->op != &ops::reshape &&
-           keeps_columns(*members.front(), e, [&](Value v) { return group_[v] >= 0; });
+           keeps_columns(*groups_[group_[from]].first, e, [&](Value v) { return group_[v] >= 0; });
   }
 
   void assign_to_hero(const Eqn& e, int index) {
@@ -281,6 +402,7 @@ class Grouper {
   void start(const Eqn& e) {
     OpenGroup g;
     g.members = {&e};
+    g.first = &e;
     if (kind(e) == Kind::reduce) {
       g.full = e.in(0).dims();
       g.reduced = e.attrs<ops::Reduce>().dims;

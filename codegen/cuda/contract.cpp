@@ -12,6 +12,7 @@
 #include "codegen/cuda/mma.h"
 #include "codegen/cuda/prelude.h"
 #include "codegen/cuda/simt.h"
+#include "codegen/kir/contract.h"
 
 namespace sheaf::codegen {
 namespace {
@@ -30,16 +31,22 @@ bool is_wide(const ContractOperand& o) {
   return most > std::numeric_limits<std::int32_t>::max();
 }
 
+std::optional<Prologue> prologue_at(const kir::Kernel& kernel, int operand) {
+  if (!kir::prologue_of(kernel, operand)) return std::nullopt;
+  return Prologue(kernel, operand);
+}
+
 }  // namespace
 
 void emit_cuda_contract(const kir::Kernel& kernel, const std::string& symbol, const Target& target, CudaText& out) {
-  if (has_mma(*kernel.contract, target)) return emit_mma(kernel, plan_mma(*kernel.contract, target), symbol, out);
+  if (has_mma(*kernel.contract, target)) return emit_mma(kernel, plan_mma(kernel, target), symbol, out);
   emit_simt(kernel, plan_simt(*kernel.contract, target), symbol, out);
 }
 
 ContractOperand ContractOperand::lhs(const kir::Kernel& kernel, const kir::Contract& c, bool is_swapped) {
+  const int param = is_swapped ? 1 : 0;
   return {.dtype = c.lhs,
-          .param = is_swapped ? 1 : 0,
+          .param = param,
           .batch = c.batch,
           .outer = c.m,
           .k = c.k,
@@ -47,12 +54,14 @@ ContractOperand ContractOperand::lhs(const kir::Kernel& kernel, const kir::Contr
           .outer_strides = c.m.lhs_strides,
           .k_strides = c.k.lhs_strides,
           .offset = c.lhs_offset,
-          .alignment = kernel.params[is_swapped ? 1 : 0].alignment};
+          .alignment = kernel.params[param].alignment,
+          .prologue = prologue_at(kernel, param)};
 }
 
 ContractOperand ContractOperand::rhs(const kir::Kernel& kernel, const kir::Contract& c, bool is_swapped) {
+  const int param = is_swapped ? 0 : 1;
   return {.dtype = c.rhs,
-          .param = is_swapped ? 0 : 1,
+          .param = param,
           .batch = c.batch,
           .outer = c.n,
           .k = c.k,
@@ -60,7 +69,8 @@ ContractOperand ContractOperand::rhs(const kir::Kernel& kernel, const kir::Contr
           .outer_strides = c.n.rhs_strides,
           .k_strides = c.k.rhs_strides,
           .offset = c.rhs_offset,
-          .alignment = kernel.params[is_swapped ? 0 : 1].alignment};
+          .alignment = kernel.params[param].alignment,
+          .prologue = prologue_at(kernel, param)};
 }
 
 bool ContractOperand::has_k_rows() const {
@@ -69,6 +79,7 @@ bool ContractOperand::has_k_rows() const {
 }
 
 int ContractOperand::width() const {
+  if (prologue) return prologue->width(std::max(1, 16 / size_bytes(dtype)));
   const Dims& run = has_k_rows() ? k : outer;
   if (!runs_along(run, has_k_rows() ? k_strides : outer_strides)) return 1;
   const auto fits = [](const Dims& dims, const Strides& strides, bool has_run, int w) {
@@ -88,6 +99,12 @@ int ContractOperand::width() const {
 }
 
 std::string ContractOperand::pointer() const { return fmt::format("p{}", param); }
+
+Prologue::Place ContractOperand::place(const std::string& batch_at, const std::string& outer_at,
+                                       const std::string& k_at) const {
+  if (has_k_rows()) return {.batch = batch_at, .outer = outer_at, .inner = k_at};
+  return {.batch = batch_at, .outer = k_at, .inner = outer_at};
+}
 
 std::string ContractOperand::address(std::string_view batch_at, std::string_view outer_at,
                                      std::string_view k_at) const {
@@ -131,6 +148,17 @@ int cuda_multiprocessors(const Target& target) {
     case 120:
     case 121: return 170;
     default: return 132;
+  }
+}
+
+std::int64_t cuda_shared_bytes(const Target& target) {
+  switch (target.compute_capability()) {
+    case 80:
+    case 87: return 163 << 10;
+    case 90:
+    case 100:
+    case 103: return 227 << 10;
+    default: return 99 << 10;
   }
 }
 

@@ -3,11 +3,13 @@
 // bits. What both are made of is here: how operands lie, and how positions become addresses.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "codegen/cuda/emit.h"
+#include "codegen/cuda/prologue.h"
 
 namespace sheaf::codegen {
 
@@ -23,6 +25,7 @@ struct ContractOperand {
   std::vector<std::int64_t> batch_strides = {}, outer_strides = {}, k_strides = {};
   std::int64_t offset = 0;
   int alignment = 16;  // of its buffer, in bytes
+  std::optional<Prologue> prologue = std::nullopt;  // of what does not lie in memory
 
   /// Of `contract`, which is the kernel's, perhaps with the operands exchanged.
   static ContractOperand lhs(const kir::Kernel& kernel, const kir::Contract& contract, bool is_swapped);
@@ -34,6 +37,7 @@ struct ContractOperand {
   /// addresses of all pieces are multiples of it.
   int width() const;
   std::string pointer() const;
+  Prologue::Place place(const std::string& batch_at, const std::string& outer_at, const std::string& k_at) const;
   std::string address(std::string_view batch_at, std::string_view outer_at, std::string_view k_at) const;
 };
 
@@ -50,5 +54,7 @@ std::string cuda_converted(DType from, DType to, const std::string& text);
 
 /// Of the largest GPU of that architecture.
 int cuda_multiprocessors(const Target& target);
+/// Of a block.
+std::int64_t cuda_shared_bytes(const Target& target);
 
 }  // namespace sheaf::codegen

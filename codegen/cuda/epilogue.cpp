@@ -8,6 +8,7 @@
 #include "codegen/cuda/contract.h"
 #include "codegen/cuda/phase_printer.h"
 #include "codegen/cuda/prelude.h"
+#include "codegen/kir/contract.h"
 
 namespace sheaf::codegen {
 
@@ -24,10 +25,10 @@ std::string Epilogue::store(const std::string& batch, const std::string& row, co
                         cuda_offset(c.batch.extents, c.batch.out_strides, batch, is_wide),
                         cuda_offset(c.m.extents, c.m.out_strides, row, is_wide),
                         cuda_offset(c.n.extents, c.n.out_strides, column, is_wide), value);
-  if (kernel_.phases.empty()) return text;
-  const kir::Phase& phase = kernel_.phases[0];
+  const kir::Phase* phase = kir::epilogue_of(kernel_);
+  if (!phase) return text;
   const std::string at[] = {batch, row, column};
-  return text + PhasePrinter(kernel_, phase, Team(kernel_, phase), "", false).print_element(at, c.result, value);
+  return text + PhasePrinter(kernel_, *phase, Team(kernel_, *phase), "", false).print_element(at, c.result, value);
 }
 
 }  // namespace sheaf::codegen

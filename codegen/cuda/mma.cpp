@@ -13,7 +13,10 @@
 #include "codegen/cuda/contract.h"
 #include "codegen/cuda/epilogue.h"
 #include "codegen/cuda/parameters.h"
+#include "codegen/cuda/phase_printer.h"
+#include "codegen/cuda/prelude.h"
 #include "codegen/kir/contract.h"
+#include "ir/check.h"
 
 namespace sheaf::codegen {
 namespace {
@@ -68,13 +71,15 @@ constexpr int kGroupedRows = 8;  // tiles of rows that neighbouring blocks share
 constexpr std::int64_t kFewRows =
     16;  // such a product takes as long as reading its right operand: as much at a time as can be
 
-MmaTile choose_tile(std::int64_t rows, std::int64_t columns, std::int64_t batches, DType dtype, const Target& target) {
+/// What a prologue makes is not there to be copied: a warpgroup's products would wait for it.
+MmaTile choose_tile(std::int64_t rows, std::int64_t columns, std::int64_t batches, DType dtype, bool has_prologue,
+                    const Target& target) {
   const int processors = cuda_multiprocessors(target);
   if (rows <= kFewRows) return mma_tiles(dtype).back();
   const MmaTile* best = nullptr;
   double best_cost = std::numeric_limits<double>::infinity();
   for (const MmaTile& t : mma_tiles(dtype)) {
-    if (t.is_wgmma && target.gpu != "sm_90a") continue;
+    if (t.is_wgmma && (target.gpu != "sm_90a" || has_prologue)) continue;
     const std::int64_t blocks = ceil_div(rows, t.rows) * ceil_div(columns, t.columns) * batches;
     const double cost = static_cast<double>(ceil_div(blocks, processors) * t.rows * t.columns) / t.speed;
     if (cost < best_cost) best = &t, best_cost = cost;
@@ -89,13 +94,15 @@ class Printer {
 
   std::int64_t elements() const { return batches_ * rows_ * columns_; }
 
+  std::int64_t shared_bytes() const { return 2 * t_.stages * stage_halves(); }
+
   CudaLaunch launch(const std::string& entry) const {
     if (has_tensor_copies_) return pipeline_launch(entry);
     return {.entry = entry,
             .blocks = tiles() * p_.splits * batches_,
             .threads = t_.threads(),
             .shared_bytes = 0,
-            .dynamic_shared_bytes = std::int64_t{2} * t_.stages * t_.stage_halves()};
+            .dynamic_shared_bytes = shared_bytes()};
   }
 
   std::string print(const std::string& entry) const {
@@ -127,6 +134,8 @@ class Printer {
   std::int64_t row_tiles() const { return ceil_div(rows_, t_.rows); }
   std::int64_t column_tiles() const { return ceil_div(columns_, t_.columns); }
   std::int64_t tiles() const { return row_tiles() * column_tiles(); }
+
+  bool has_prologue() const { return lhs_.prologue || rhs_.prologue; }
 
   std::string signature(const std::string& entry, int threads, std::string_view maps = "") const {
     return cuda_head(kernel_, entry, fmt::to_string(threads), p_.splits > 1, maps);
@@ -163,44 +172,101 @@ class Printer {
         t_.warp_rows / 16, t_.warp_columns / 8);
   }
 
+  /// `load` asks for what lies in memory, operands or what prologues make them of; `make` has what these make in its
+  /// place when it returns, of what this thread has asked for.
   std::string loads() const {
-    return fmt::format(
-        "  const auto load = [&](int stage, sf_i32 k0) {{\n"
-        "    sf_u16* const lhs = memory + stage * {};\n    sf_u16* const rhs = lhs + {};\n{}{}  }};\n",
-        t_.stage_halves(), t_.lhs_halves(), load(lhs_, "lhs", "row0", t_.rows, rows_),
-        load(rhs_, "rhs", "column0", t_.columns, columns_));
+    const auto filler = [&](std::string_view name, const std::string& pieces) {
+      return fmt::format(
+          "  const auto {} = [&](int stage, sf_i32 k0) {{\n"
+          "    sf_u16* const lhs = memory + stage * {};\n    sf_u16* const rhs = lhs + {};\n{}  }};\n",
+          name, stage_halves(), t_.lhs_halves(), pieces);
+    };
+    const Side left{lhs_, "lhs", "row0", t_.rows, rows_, t_.stage_halves()},
+        right{rhs_, "rhs", "column0", t_.columns, columns_, t_.stage_halves() + copied_halves(lhs_, t_.rows)};
+    std::string out = filler("load", load(left) + load(right));
+    if (has_prologue()) out += filler("make", make(left) + make(right));
+    return out;
   }
 
-  std::string load(const ContractOperand& o, std::string_view tile, std::string_view first, int extent,
-                   std::int64_t outer_end) const {
-    const int width = o.width(), columns = o.has_k_rows() ? t_.terms : extent;
-    const int copies = extent * t_.terms / width / t_.threads();
-    std::string there;
-    if (outer_end % extent != 0) there = fmt::format("at < {}", outer_end);
-    if (terms_ % t_.terms != 0) there += there.empty() ? "k < k_end" : " && k < k_end";
-    const std::string address = o.address("b", "at", "k");
-    // A warpgroup reads along rows or columns in tiles of 64 of them.
-    std::string at = fmt::format("{} + sf_tile_at<{}>(r, q)", tile, columns);
-    if (t_.is_wgmma && !o.has_k_rows())
-      at = fmt::format("{} + q / 64 * {} + sf_tile_at<64>(r, q % 64)", tile, 64 * t_.terms);
-    else if (t_.halves == 2 && o.has_k_rows()) at = fmt::format("{} + sf_tile_at<{}>(r, 2 * q)", tile, 2 * columns);
-    else if (t_.halves == 2) at = fmt::format("{} + 2 * sf_wide_tile_at<{}>(r, q)", tile, columns);
+  /// An operand, the tile it goes to, the tile's first position along `extent` of `end`, and where in a stage copies of
+  /// what it is made of lie.
+  struct Side {
+    const ContractOperand& operand;
+    std::string_view tile, first;
+    int extent;
+    std::int64_t end;
+    std::int64_t copies;
+  };
+  std::int64_t pieces(const ContractOperand& o, int extent) const { return extent * t_.terms / o.width(); }
+  /// In a stage, counted in halves.
+  std::int64_t copied_halves(const ContractOperand& o, int extent) const {
+    return p_.has_copies && o.prologue ? pieces(o, extent) * o.prologue->copied_bytes(o.width()) / 2 : 0;
+  }
+  std::int64_t stage_halves() const {
+    return t_.stage_halves() + copied_halves(lhs_, t_.rows) + copied_halves(rhs_, t_.columns);
+  }
+  Prologue::Copies copies(const Side& s) const {
+    return {.from = fmt::format("(sf_u8*)(memory + stage * {} + {})", stage_halves(), s.copies),
+            .piece = "c",
+            .pieces = pieces(s.operand, s.extent)};
+  }
+
+  /// Where the piece of this thread goes. A warpgroup reads along rows or columns in tiles of 64 of them.
+  std::string place_of(const Side& s) const {
+    const bool has_k_rows = s.operand.has_k_rows();
+    const int columns = has_k_rows ? t_.terms : s.extent;
+    if (t_.is_wgmma && !has_k_rows)
+      return fmt::format("{} + q / 64 * {} + sf_tile_at<64>(r, q % 64)", s.tile, 64 * t_.terms);
+    if (t_.halves == 1) return fmt::format("{} + sf_tile_at<{}>(r, q)", s.tile, columns);
+    return has_k_rows ? fmt::format("{} + sf_tile_at<{}>(r, 2 * q)", s.tile, 2 * columns)
+                      : fmt::format("{} + 2 * sf_wide_tile_at<{}>(r, q)", s.tile, columns);
+  }
+
+  std::string load(const Side& s) const {
+    const ContractOperand& o = s.operand;
+    const int width = o.width();
+    if (o.prologue)
+      return copied_halves(o, s.extent) == 0
+                 ? ""
+                 : each_piece(s, o.prologue->copy(o.place("b", "at", "k"), width, copies(s)));
+    const std::string address = o.address("b", "at", "k"), at = place_of(s);
     const int bytes = width * size_bytes(o.dtype);
-    const std::string copy = bytes == 2 ? fmt::format("*({}) = is_there ? {}[{}] : (sf_u16)0", at, o.pointer(), address)
-                                        : fmt::format("sf_cp_async<{}>({}, {} + (is_there ? {} : 0), is_there)", bytes,
-                                                      at, o.pointer(), address);
+    return each_piece(s, bytes == 2
+                             ? fmt::format("      *({}) = is_there ? {}[{}] : (sf_u16)0;\n", at, o.pointer(), address)
+                             : fmt::format("      sf_cp_async<{}>({}, {} + (is_there ? {} : 0), is_there);\n", bytes,
+                                           at, o.pointer(), address));
+  }
+
+  std::string make(const Side& s) const {
+    const ContractOperand& o = s.operand;
+    if (!o.prologue) return "";
+    const Prologue::Copies from = copies(s);
+    return each_piece(s, fmt::format("      sf_vec<{}, {}> made = {{}};\n      if (is_there) {{\n{}      }}\n"
+                                     "      sf_store(({}*)({}), made);\n",
+                                     cuda_memory_type(o.dtype), o.width(),
+                                     o.prologue->make(o.place("b", "at", "k"), o.width(), "made",
+                                                      copied_halves(o, s.extent) > 0 ? &from : nullptr),
+                                     cuda_memory_type(o.dtype), place_of(s)));
+  }
+
+  /// `statements` for each piece of neighbours of a tile, c, whose first element is at [r, q] of the tile.
+  std::string each_piece(const Side& s, const std::string& statements) const {
+    const ContractOperand& o = s.operand;
+    const std::int64_t rounds = pieces(o, s.extent) / t_.threads();
+    std::string there;
+    if (s.end % s.extent != 0) there = fmt::format("at < {}", s.end);
+    if (terms_ % t_.terms != 0) there += there.empty() ? "k < k_end" : " && k < k_end";
     return fmt::format(
-        "{unroll}    for (int i = 0; i < {copies}; ++i) {{\n"
+        "{unroll}    for (int i = 0; i < {rounds}; ++i) {{\n"
         "      const int c = threadIdx.x + {threads} * i, r = c / {per_row}, q = c % {per_row} * {width};\n"
         "      const sf_i32 at = {first} + {outer}, k = k0 + {term};\n"
         "      const bool is_there = {there};\n"
-        "      {copy};\n"
-        "    }}\n",
-        fmt::arg("unroll", copies <= 8 ? "#pragma unroll\n" : "#pragma unroll 4\n"), fmt::arg("copies", copies),
-        fmt::arg("threads", t_.threads()), fmt::arg("per_row", columns / width), fmt::arg("width", width),
-        fmt::arg("first", first), fmt::arg("outer", o.has_k_rows() ? "r" : "q"),
+        "{statements}    }}\n",
+        fmt::arg("unroll", rounds <= 8 ? "#pragma unroll\n" : "#pragma unroll 4\n"), fmt::arg("rounds", rounds),
+        fmt::arg("threads", t_.threads()), fmt::arg("per_row", (o.has_k_rows() ? t_.terms : s.extent) / o.width()),
+        fmt::arg("width", o.width()), fmt::arg("first", s.first), fmt::arg("outer", o.has_k_rows() ? "r" : "q"),
         fmt::arg("term", o.has_k_rows() ? "q" : "r"), fmt::arg("there", there.empty() ? "true" : there),
-        fmt::arg("copy", copy));
+        fmt::arg("statements", statements));
   }
 
   /// The first stages are asked for, `ahead` of them, and the loop over all begins: the oldest is there for this
@@ -212,13 +278,16 @@ class Printer {
         "    if (k_begin + {terms} * s < k_end) load(s, k_begin + {terms} * s);\n"
         "    sf_cp_async_commit();\n"
         "  }}\n"
-        "  int stage = 0;\n"
+        "  int stage = 0;\n{make}"
         "  for (sf_i32 k0 = k_begin; k0 < k_end; k0 += {terms}) {{\n"
         "    sf_cp_async_wait<{pending}>();\n",
-        fmt::arg("ahead", ahead), fmt::arg("pending", ahead - 1), fmt::arg("terms", t_.terms));
+        fmt::arg("ahead", ahead), fmt::arg("pending", ahead - 1), fmt::arg("terms", t_.terms),
+        fmt::arg("make",
+                 has_prologue() ? fmt::format("  sf_cp_async_wait<{}>();\n  make(0, k_begin);\n", ahead - 1) : ""));
   }
 
-  /// A stage is loaded into where the one before last was read from: all warps are past that at the barrier.
+  /// A stage is loaded into where the one before last was read from: all warps are past that at the barrier. What
+  /// prologues make for the next products is made while other warps still multiply.
   std::string products() const {
     return each_stage(t_.stages - 1) +
            fmt::format(
@@ -239,10 +308,15 @@ class Printer {
                "#pragma unroll\n"
                "        for (int j = 0; j < {n}; ++j) {mma}(sums[i][j], left[i], right[j / 2] + j % 2 * 2);\n"
                "    }}\n"
-               "    stage = stage == {ahead} ? 0 : stage + 1;\n"
+               "    stage = stage == {ahead} ? 0 : stage + 1;\n{make}"
                "  }}\n",
+               fmt::arg("make", has_prologue()
+                                    ? fmt::format("    if (k0 + {0} < k_end) {{\n      sf_cp_async_wait<{1}>();\n"
+                                                  "      make(stage, k0 + {0});\n    }}\n",
+                                                  t_.terms, t_.stages - 2)
+                                    : ""),
                fmt::arg("ahead", t_.stages - 1), fmt::arg("terms", t_.terms),
-               fmt::arg("reach", t_.terms * (t_.stages - 1)), fmt::arg("stage", t_.stage_halves()),
+               fmt::arg("reach", t_.terms * (t_.stages - 1)), fmt::arg("stage", stage_halves()),
                fmt::arg("lhs_elements", t_.lhs_halves()), fmt::arg("m", t_.warp_rows / 16),
                fmt::arg("n", t_.warp_columns / 8), fmt::arg("pairs", t_.warp_columns / 16),
                fmt::arg("left", fragments("sf_lhs_fragment", lhs_, t_.rows)),
@@ -477,8 +551,8 @@ bool has_mma(const kir::Contract& c, const Target& target) {
          ceil_div(rows, 16) * ceil_div(columns, 64) * batches <= kMostPositions / kMostSplits;
 }
 
-MmaPlan plan_mma(const kir::Contract& contract, const Target& target) {
-  MmaPlan p{.contract = contract};
+MmaPlan plan_mma(const kir::Kernel& kernel, const Target& target) {
+  MmaPlan p{.contract = *kernel.contract};
   kir::Contract& c = p.contract;
   for (Dims* dims : {&c.batch, &c.m, &c.n, &c.k}) *dims = merged(*dims);
   // Results are written along columns; few columns beside many rows are better the few rows of a flat tile.
@@ -489,9 +563,12 @@ MmaPlan plan_mma(const kir::Contract& contract, const Target& target) {
   }
   const std::int64_t rows = size_of(c.m), columns = size_of(c.n), terms = size_of(c.k), batches = size_of(c.batch);
   const int processors = cuda_multiprocessors(target);
-  p.tile = choose_tile(rows, columns, batches, c.lhs, target);
+  const bool has_prologue = kir::prologue_of(kernel, 0) || kir::prologue_of(kernel, 1);
+  p.tile = choose_tile(rows, columns, batches, c.lhs, has_prologue, target);
   const std::int64_t blocks = ceil_div(rows, p.tile.rows) * ceil_div(columns, p.tile.columns) * batches;
   const std::int64_t wanted = blocks < processors / 2 ? processors / blocks : 1;
+  p.has_copies = has_prologue;
+  if (has_prologue) p.has_copies = Printer(kernel, p).shared_bytes() <= cuda_shared_bytes(target);
   p.split(static_cast<int>(
       std::clamp<std::int64_t>(std::min<std::int64_t>(wanted, terms / kFewestSplitTerms), 1, kMostSplits)));
   return p;
@@ -499,6 +576,7 @@ MmaPlan plan_mma(const kir::Contract& contract, const Target& target) {
 
 void emit_mma(const kir::Kernel& kernel, const MmaPlan& plan, const std::string& symbol, CudaText& out) {
   constexpr int kFinishThreads = 256;
+  SHEAF_CHECK(!plan.tile.is_wgmma || (!kir::prologue_of(kernel, 0) && !kir::prologue_of(kernel, 1)));
   const Printer printer(kernel, plan);
   out.launches.push_back(printer.launch(symbol + "_0"));
   out.functions += printer.print(out.launches.back().entry);

@@ -36,13 +36,14 @@ struct MmaPlan {
   /// in order by a second launch.
   int splits = 1;
   std::int64_t split_terms = 0;
+  bool has_copies = false;  // of what prologues read: stages have room for them
 
   void split(int into);
 };
 
 /// True for what plan_mma has a plan for.
 bool has_mma(const kir::Contract& contract, const Target& target);
-MmaPlan plan_mma(const kir::Contract& contract, const Target& target);
+MmaPlan plan_mma(const kir::Kernel& kernel, const Target& target);
 void emit_mma(const kir::Kernel& kernel, const MmaPlan& plan, const std::string& symbol, CudaText& out);
 
 }  // namespace sheaf::codegen

@@ -14,7 +14,7 @@ namespace {
 constexpr int kMostPointers = 448;  // 3,584 bytes: what is left is for scratch, maps, and the table's own address
 constexpr int kThreads = 128;
 
-/// A contraction's result is no parameter where only its epilogue reads it.
+/// What a contraction's prologues make, and its result where only its epilogue reads it, are no parameters.
 bool is_passed(const kir::Kernel& kernel, const kir::Param& p) {
   return !kernel.contract || p.access != kir::Param::Access::temporary;
 }

@@ -59,6 +59,46 @@ std::string PhasePrinter::print_element(std::span<const std::string> at, BufferI
   return std::move(body_);
 }
 
+std::string PhasePrinter::print_elements(std::span<const std::string> at, int width, BufferId bound,
+                                         const std::string& value) {
+  element_width_ = width;
+  line("const {} b{} = {};", index_type(), at.size() - 1, at.back());
+  return print_element(at.first(at.size() - 1), bound, value + ".v[j]");
+}
+
+std::vector<PhasePrinter::Run> PhasePrinter::runs(int width) {
+  const kir::For& loop = vector_loop_of(phase_.body);
+  std::vector<Run> all;
+  for (const kir::Stmt& s : loop.body) {
+    const auto* let = std::get_if<kir::Let>(&s);
+    const auto* load = let ? std::get_if<kir::Load>(&let->expr) : nullptr;
+    if (!load || load->mask >= 0 || phase_.indices.depends_on_value(load->index)) continue;
+    const int bytes = width * size_bytes(phase_.values[let->value]);
+    const bool is_copied = bytes == 4 || bytes == 8 || bytes == 16;
+    if (is_copied && team_.lies_in_runs(load->buffer, load->index, loop, width))
+      all.push_back({let->value, *load, bytes});
+  }
+  return all;
+}
+
+std::string PhasePrinter::print_copies(std::span<const std::string> at, int width, std::span<const std::string> to) {
+  vector_axis_ = vector_loop_of(phase_.body).axis;
+  is_group_ = true;
+  for (std::size_t i = 0; i < at.size(); ++i)
+    line("const {} {}{} = {};", index_type(), i + 1 == at.size() ? "b" : "a", i, at[i]);
+  const std::vector<Run> all = runs(width);
+  for (std::size_t i = 0; i < all.size(); ++i)
+    line("sf_cp_async<{}>({}, p{} + (is_there ? {} : 0), is_there);", all[i].bytes, to[i], all[i].load.buffer,
+         index(all[i].load.index));
+  return std::move(body_);
+}
+
+void PhasePrinter::read_copies(int width, std::span<const std::string> from) {
+  const std::vector<Run> all = runs(width);
+  for (std::size_t i = 0; i < all.size(); ++i)
+    copies_[all[i].value] = fmt::format("(const {}*)({})", cuda_memory_type(phase_.values[all[i].value]), from[i]);
+}
+
 /// Of scratch, wherever it lies.
 std::string PhasePrinter::declarations() {
   std::string out;
@@ -126,6 +166,7 @@ void PhasePrinter::statement(const kir::Let& s) {
 void PhasePrinter::statement(const kir::Assign& s) { line("{} = v{};", local(s.local), s.value); }
 
 void PhasePrinter::statement(const kir::Store& s) {
+  if (s.buffer == bound_) return line("{} = v{};", bound_value_, s.value);
   std::string guard = s.mask < 0 ? "" : fmt::format("v{}", s.mask);
   // Outside vector loops one thread stores for all.
   if (vector_axis_ < 0 && team_.threads > 1) guard = guard.empty() ? "t == 0" : "t == 0 && " + guard;
@@ -148,9 +189,16 @@ void PhasePrinter::update(const kir::Store& s, const std::string& guard) {
 }
 
 void PhasePrinter::statement(const kir::For& s) {
+  if (is_element_ && s.kind == LoopKind::vector && element_width_ > 0) return neighbours(s);
   if (is_element_) return block(s.body);
   if (s.kind == LoopKind::vector && team_.threads > 1) return vector_loop(s);
   serial_loop(s);
+}
+
+void PhasePrinter::neighbours(const kir::For& s) {
+  vector_axis_ = s.axis;
+  wide_body(s, element_width_);
+  vector_axis_ = -1;
 }
 
 void PhasePrinter::serial_loop(const kir::For& s) {
@@ -251,6 +299,7 @@ void PhasePrinter::wide_loop(const kir::For& s, int width) {
                      team_.threads));
   }
   if (width > 1) {
+    line("const {0} b{1} = q{1} * {2};", index_type(), s.axis, width);
     wide_body(s, width);
     close();
   } else {
@@ -265,9 +314,8 @@ void PhasePrinter::wide_loop(const kir::For& s, int width) {
 /// Loads what lies in runs before, and stores it after, the iterations of a group; what is the same for all of them
 /// comes first.
 void PhasePrinter::wide_body(const kir::For& s, int width) {
-  line("const {0} b{1} = q{1} * {2};", index_type(), s.axis, width);
   const auto is_run = [&](BufferId buffer, Index index, kir::ValueId mask) {
-    return mask < 0 && team_.lies_in_runs(buffer, index, s, width);
+    return mask < 0 && buffer != bound_ && team_.lies_in_runs(buffer, index, s, width);
   };
   const auto is_common = [&](const kir::Stmt& stmt) {
     const auto* let = std::get_if<kir::Let>(&stmt);
@@ -280,8 +328,10 @@ void PhasePrinter::wide_body(const kir::For& s, int width) {
     const auto* let = std::get_if<kir::Let>(&stmt);
     const auto* load = let ? std::get_if<kir::Load>(&let->expr) : nullptr;
     if (load && is_run(load->buffer, load->index, load->mask)) {
-      line("const sf_vec<{}, {}> x{} = sf_load<{}>(p{} + {});", cuda_memory_type(phase_.values[let->value]), width,
-           let->value, width, load->buffer, index(load->index));
+      const auto copy = copies_.find(let->value);
+      line("const sf_vec<{}, {}> x{} = sf_load<{}>({});", cuda_memory_type(phase_.values[let->value]), width,
+           let->value, width,
+           copy == copies_.end() ? fmt::format("p{} + {}", load->buffer, index(load->index)) : copy->second);
     }
   }
   std::vector<std::pair<std::string, std::string>> stores;  // where, what

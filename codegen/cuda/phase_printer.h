@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "codegen/cuda/emit.h"
 #include "codegen/cuda/team.h"
 
@@ -23,8 +24,23 @@ class PhasePrinter {
 
   std::string print();
   /// What the body's loops hold, once, for the axes `at` that are in scope under these names; loads of `bound` are
-  /// `value`. Of a phase without locals, whose team is one thread.
+  /// `value`, and stores to it assign that. Of a phase without locals, whose team is one thread.
   std::string print_element(std::span<const std::string> at, kir::BufferId bound, const std::string& value);
+  /// The same for `width` neighbours along the last axis, a vector loop's, the first of them being where `at` says:
+  /// `value`.v[j] is that of neighbour j.
+  std::string print_elements(std::span<const std::string> at, int width, kir::BufferId bound, const std::string& value);
+
+  /// What print_elements loads in runs at places that axes alone decide, and which may therefore be copied before.
+  struct Run {
+    kir::ValueId value = -1;
+    kir::Load load;
+    int bytes = 0;  // of the run
+  };
+  std::vector<Run> runs(int width);
+  /// Asks for copies of the runs that print_elements of the same arguments loads, to the addresses of `to`, whose names
+  /// are `is_there` where there is anything; print_elements afterwards reads them there.
+  std::string print_copies(std::span<const std::string> at, int width, std::span<const std::string> to);
+  void read_copies(int width, std::span<const std::string> from);
   CudaLaunch launch() const { return {entry_, team_.blocks(), team_.block_threads(), shared_bytes_}; }
 
  private:
@@ -70,6 +86,7 @@ class PhasePrinter {
   void vector_loop(const kir::For& s);
   void rounds(const kir::For& s);
   void wide_loop(const kir::For& s, int width);
+  void neighbours(const kir::For& s);
   void wide_body(const kir::For& s, int width);
   void reduce_in_warp(const kir::LaneReduce& s);
   void reduce_in_block(const kir::LaneReduce& s);
@@ -92,11 +109,13 @@ class PhasePrinter {
   std::string body_, lane_arrays_;
   std::string index_type_;
   int indent_ = 1, next_reduce_ = 0;
-  kir::AxisId vector_axis_ = -1;     // of the open vector loop
+  kir::AxisId vector_axis_ = -1;  // of the open vector loop
   bool is_element_ = false;  // loops are not printed
+  int element_width_ = 0;  // but a vector loop is, for so many neighbours
+  absl::flat_hash_map<kir::ValueId, std::string> copies_;  // of runs, and where they lie
   kir::BufferId bound_ = -1;
   std::string bound_value_;
-  bool is_group_ = false;            // indices are those of the first of a group of iterations
+  bool is_group_ = false;  // indices are those of the first of a group of iterations
   std::int64_t shared_bytes_ = 0;
 };
 

@@ -99,12 +99,16 @@ class Printer {
 
   std::string load(const ContractOperand& o, std::string_view tile, std::string_view first, int extent,
                    std::int64_t end) const {
-    const bool is_copied = p_.has_copies && o.dtype == c_.accumulate && size_bytes(o.dtype) >= 4;
+    const bool is_copied = p_.has_copies && !o.prologue && o.dtype == c_.accumulate && size_bytes(o.dtype) >= 4;
     const int width = is_copied && !o.has_k_rows() ? o.width() : 1, copies = extent * t_.terms / width / threads();
     const std::string copy =
         is_copied
             ? fmt::format("sf_cp_async<{}>({} + {}, {} + (is_there ? {} : 0), is_there)", width * size_bytes(o.dtype),
                           tile, place_of(extent, "t", "e"), o.pointer(), o.address("b", "at", "k"))
+        : o.prologue
+            ? fmt::format("sf_vec<{}, 1> made = {{}};\n      if (is_there) {{\n{}      }}\n      {}[{}] = {}",
+                          cuda_memory_type(o.dtype), o.prologue->make(o.place("b", "at", "k"), 1, "made", nullptr),
+                          tile, place_of(extent, "t", "e"), cuda_converted(o.dtype, c_.accumulate, "made.v[0]"))
             : fmt::format(
                   "{}[{}] = is_there ? {} : ({})0", tile, place_of(extent, "t", "e"),
                   cuda_converted(o.dtype, c_.accumulate, fmt::format("{}[{}]", o.pointer(), o.address("b", "at", "k"))),

@@ -5,6 +5,8 @@
 #include <optional>
 #include <type_traits>
 
+#include "ir/check.h"
+
 namespace sheaf::codegen {
 namespace {
 
@@ -43,6 +45,13 @@ bool has_lanes(const kir::Phase& phase, const Block& block) {
 }
 
 }  // namespace
+
+const kir::For& vector_loop_of(const Block& block) {
+  for (const kir::Stmt& s : block)
+    if (const auto* loop = std::get_if<kir::For>(&s))
+      return loop->kind == LoopKind::vector ? *loop : vector_loop_of(loop->body);
+  SHEAF_CHECK(false, "a block without a vector loop");
+}
 
 Team::Team(const kir::Kernel& kernel, const kir::Phase& phase)
     : threads(threads_of(phase)),
@@ -182,6 +191,11 @@ int Team::width_of(const kir::For& loop) {
   if (has_lanes(phase_, loop.body)) return 1;
   int width = 1;
   while (width < kVectorBytes && phase_.axes[loop.axis].extent >= std::int64_t{2} * width * threads) width *= 2;
+  return run_width(loop, width);
+}
+
+int Team::run_width(const kir::For& loop, int most) {
+  int width = most;
   std::vector<bool> is_stored(traffic_.size());
   bool has_runs = false;
   const auto see = [&](BufferId buffer, Index index, ValueId mask) {

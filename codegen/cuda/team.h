@@ -35,6 +35,8 @@ class Team {
   /// Iteration i of a vector loop belongs to thread i / width mod threads.
   int width(const kir::For& loop) const { return widths[loop.axis]; }
 
+  /// The most neighbouring iterations, up to `most`, for which everything that lies in runs is moved at once.
+  int run_width(const kir::For& loop, int most);
   /// Whether each `width` iterations of a vector loop meet as many neighbours in memory, of which the first lies at a
   /// multiple of their size.
   bool lies_in_runs(kir::BufferId buffer, kir::Index index, const kir::For& loop, int width);
@@ -79,6 +81,9 @@ class Team {
   absl::flat_hash_map<std::pair<kir::ValueId, int>, bool> uniform_;  // by value and width
   std::vector<Traffic> traffic_;
 };
+
+/// The first, of a block that has one.
+const kir::For& vector_loop_of(const kir::Block& block);
 
 /// Whether any statement of the block, however deep, is a T for which `holds`.
 template <class T, class F>

@@ -69,6 +69,20 @@ Contract::Dims merged(const Contract::Dims& dims) {
   return result;
 }
 
+const Phase* prologue_of(const Kernel& kernel, int operand) {
+  const auto is_made = [&](int k) {
+    return kernel.params[static_cast<std::size_t>(k)].access == Param::Access::temporary;
+  };
+  if (!is_made(operand)) return nullptr;
+  return &kernel.phases[operand == 1 && is_made(0) ? 1 : 0];
+}
+
+const Phase* epilogue_of(const Kernel& kernel) {
+  std::size_t prologues = 0;
+  for (const int operand : {0, 1}) prologues += prologue_of(kernel, operand) != nullptr;
+  return kernel.phases.size() > prologues ? &kernel.phases[prologues] : nullptr;
+}
+
 Contract swapped(const Contract& c) {
   auto exchange = [](Contract::Dims dims) {
     std::swap(dims.lhs_strides, dims.rhs_strides);

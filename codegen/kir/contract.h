@@ -22,13 +22,20 @@ std::optional<StridedOperand> strided_operand(const Group& group, int node);
 /// The group's contraction; -1 where there is none.
 int contraction_of(const Group& group);
 
-/// The kernel of a group's contraction and of what follows it elementwise.
+/// The kernel of a group's contraction, of what makes its operands, and of what follows it elementwise.
 struct ContractKernel {
   Kernel kernel;
-  std::vector<int> inputs;  // of the group, in the order of the first parameters; its results are the next
+  std::vector<int> inputs;  // of the group, in the order of the parameters; its results are the next
 };
-/// Over operands that lie so.
-ContractKernel contract_kernel(const Group& group, const StridedOperand& lhs, const StridedOperand& rhs);
+/// Over operands that lie so; nullopt: that a prologue makes.
+ContractKernel contract_kernel(const Group& group, const std::optional<StridedOperand>& lhs,
+                               const std::optional<StridedOperand>& rhs);
+
+/// What makes operand 0 or 1, the left or the right one; null: it lies in memory. Axis 0 is the batch, axes 1 and 2 are
+/// the operand's rows (or columns) and its terms; axis 2 is that one of them along which the temporary has neighbours.
+const Phase* prologue_of(const Kernel& kernel, int operand);
+/// Null: the contraction's result is the kernel's.
+const Phase* epilogue_of(const Kernel& kernel);
 
 /// How many positions a list of dims has.
 std::int64_t size_of(const Contract::Dims& dims);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "codegen/kir/contract.h"
 #include "codegen/kir/lane_ops.h"
 #include "ir/check.h"
 
@@ -457,7 +458,9 @@ void PhaseProgram::run(void* const* buffers, std::int64_t begin, std::int64_t en
 
 Interpreter::Interpreter(const Kernel& kernel) {
   for (const Phase& phase : kernel.phases) phases_.push_back(std::make_unique<const PhaseProgram>(kernel, phase));
-  if (kernel.contract) contract_ = std::make_unique<const Contract>(*kernel.contract);
+  if (!kernel.contract) return;
+  contract_ = std::make_unique<const Contract>(*kernel.contract);
+  prologues_ = kernel.phases.size() - (epilogue_of(kernel) ? 1 : 0);
 }
 Interpreter::~Interpreter() = default;
 Interpreter::Interpreter(Interpreter&&) noexcept = default;
@@ -468,10 +471,11 @@ void Interpreter::run(int phase, void* const* buffers, std::int64_t begin, std::
 }
 
 void Interpreter::run(void* const* buffers) const {
-  if (contract_) run_contract(*contract_, buffers);
-  for (const auto& phase : phases_) {
-    std::vector<std::byte> scratch(static_cast<std::size_t>(phase->scratch_size));
-    phase->run(buffers, 0, phase->units, scratch.data());
+  for (std::size_t i = 0; i <= phases_.size(); ++i) {
+    if (contract_ && i == prologues_) run_contract(*contract_, buffers);
+    if (i == phases_.size()) break;
+    std::vector<std::byte> scratch(static_cast<std::size_t>(phases_[i]->scratch_size));
+    phases_[i]->run(buffers, 0, phases_[i]->units, scratch.data());
   }
 }
 

@@ -35,6 +35,7 @@ class Interpreter {
  private:
   std::vector<std::unique_ptr<const PhaseProgram>> phases_;
   std::unique_ptr<const Contract> contract_;
+  std::size_t prologues_ = 0;  // phases before the contraction
 };
 
 }  // namespace sheaf::kir

@@ -13,15 +13,17 @@ constexpr std::int64_t kPrefetchedTerms = 16;
 
 }  // namespace
 
-ContractEmitter::ContractEmitter(llvm::Function& function, const ContractPlan& plan, const CpuTarget& target)
+ContractEmitter::ContractEmitter(llvm::Function& function, const ContractPlan& plan, int packed,
+                                 const CpuTarget& target)
     : function_(function),
       target_(target),
       plan_(plan),
+      packed_(packed),
       b_(llvm::BasicBlock::Create(function.getContext(), "entry", &function)),
       scalar_(b_, target_) {
   lhs_ = parameter(plan_.is_swapped ? 1 : 0);
   rhs_ = parameter(plan_.is_swapped ? 0 : 1);
-  out_ = parameter(2);
+  out_ = parameter(plan_.contract.result);
 }
 
 void ContractEmitter::emit() {
@@ -273,7 +275,7 @@ llvm::Value* ContractEmitter::shared_block(bool is_lhs, Value block) {
   const bool is_first = plan_.shared.front().is_lhs == is_lhs;
   const std::int64_t lanes = plan_.packed_lanes(plan_.terms);
   Value first = b_.CreateMul(block, constant((is_lhs ? plan_.block_rows : plan_.block_columns) * lanes));
-  return element(plan_.packed, parameter(is_first ? 3 : 4), first);
+  return element(plan_.packed, parameter(packed_ + (is_first ? 0 : 1)), first);
 }
 
 ContractEmitter::Packing ContractEmitter::packing_of(bool is_lhs) const {

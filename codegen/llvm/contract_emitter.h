@@ -14,7 +14,8 @@ namespace sheaf::codegen {
 
 class ContractEmitter {
  public:
-  ContractEmitter(llvm::Function& function, const ContractPlan& plan, const CpuTarget& target);
+  /// `packed`: the parameter that shared packing fills.
+  ContractEmitter(llvm::Function& function, const ContractPlan& plan, int packed, const CpuTarget& target);
 
   void emit_packing(bool is_lhs);  // a phase before the last
   void emit();                     // the last phase
@@ -111,6 +112,7 @@ class ContractEmitter {
   llvm::Function& function_;
   const CpuTarget& target_;
   const ContractPlan& plan_;
+  int packed_;
   llvm::IRBuilder<> b_;
   ScalarEmitter scalar_;
 

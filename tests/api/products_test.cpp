@@ -1,6 +1,6 @@
 // Products with what follows them elementwise, on whatever device the process has: against the same in f64, to a
 // tolerance of the dtype. On a GPU bias, activation and residual are part of the product's kernel, on tensor cores or
-// not.
+// not, and so is what makes its operands.
 #include <doctest/doctest.h>
 
 #include <string>
@@ -78,6 +78,28 @@ TEST_CASE("a product with bias, activation and residual is right in every float 
     const Operands o = operands(t);
     CHECK(distance(jitted(o.x, o.w, o.bias, o.residual), layer(in_f64(o))) < tolerance_of(t));
     const std::int64_t launches = launches_of([&] { jitted(o.x, o.w, o.bias, o.residual); });
+    if (is_gpu()) CHECK(launches == 1);
+  }
+}
+
+TEST_CASE("what makes the operands of a product gives it the same bits, stored or not") {
+  const auto made = [](Array x, Array w, Array scale) {
+    return std::pair{gelu_tanh(x) * 0.5, convert(w, x.dtype()) * scale};
+  };
+  const auto fused = jit([=](Array x, Array w, Array scale) {
+    const auto [y, v] = made(x, w, scale);
+    return relu(matmul(y, v));
+  });
+  const auto stored = jit([=](Array x, Array w, Array scale) {
+    const auto [y, v] = made(x, w, scale);
+    return std::tuple{relu(matmul(y, v)), y, v};
+  });
+  for (DType t : {f32, f16, bf16}) {
+    CAPTURE(name(t));
+    const Operands o = operands(t);
+    const Array w = convert(round(convert(o.w, f32) * 100), i8);
+    CHECK(distance(fused(o.x, w, o.bias), std::get<0>(stored(o.x, w, o.bias))) == 0);
+    const std::int64_t launches = launches_of([&] { fused(o.x, w, o.bias); });
     if (is_gpu()) CHECK(launches == 1);
   }
 }

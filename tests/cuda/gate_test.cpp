@@ -65,7 +65,8 @@ ir::FunctionRef traced(const F& f, const A&... args) {
   return module->functions.back();
 }
 
-/// One product of every kind: square, ragged, thin, deep, transposed, batched, with an epilogue.
+/// One product of every kind: square, ragged, thin, deep, transposed, batched, with an epilogue, and of operands that
+/// are made where they are read.
 Entry products(DType t, Precision precision = Precision::full) {
   const PrecisionScope scope(precision);
   Entry e{"dot " + std::string(precision == Precision::tf32 ? "tf32" : name(t)), {}};
@@ -79,6 +80,15 @@ Entry products(DType t, Precision precision = Precision::full) {
                               abstract({6, 64, 100}, t)));
   e.programs.push_back(traced([](Array a, Array b, Array c) { return gelu(dot(a, b) + c); }, abstract({512, 256}, t),
                               abstract({256, 384}, t), abstract({384}, t)));
+  const auto dequantised = [t](Array a, Array b, Array scale) { return dot(a, b.astype(t) * scale); };
+  for (const std::int64_t rows : {8, 200})
+    e.programs.push_back(traced(dequantised, abstract({rows, 1024}, t), abstract({1024, 512}, i8), abstract({512}, t)));
+  e.programs.push_back(traced([t](Array a, Array b) { return dot(gelu(a).astype(t), transpose(tanh(b))); },
+                              abstract({300, 256}, f32), abstract({500, 256}, t)));
+  e.programs.push_back(
+      traced([](Array key, Array a,
+                Array b) { return dot(where(random::bernoulli(key, a.shape(), 0.9), a, zeros_like(a)), b); },
+             abstract({2}, u32), abstract({128, 256}, t), abstract({256, 128}, t)));
   return e;
 }
 

@@ -28,7 +28,7 @@ double tolerance_of(const kir::Kernel& kernel, DType out) {
 
 MmaPlan plan_of(const kir::Kernel& kernel) {
   REQUIRE(codegen::has_mma(*kernel.contract, kTarget));
-  return codegen::plan_mma(*kernel.contract, kTarget);
+  return codegen::plan_mma(kernel, kTarget);
 }
 
 Contraction planned(const std::string& name, const kir::Kernel& kernel, const MmaPlan& plan) {

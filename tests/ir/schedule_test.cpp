@@ -85,7 +85,7 @@ TEST_CASE("an update changes a parameter that nothing else reads") {
   CHECK(refusal("schedule=update", "f32[4]", "%r: f32[4] = neg %x", "f32[4]") == refused);
 }
 
-TEST_CASE("a contraction reads through views, and only what is elementwise follows it") {
+TEST_CASE("a contraction reads through anything that is no nest, and only what is elementwise follows it") {
   CHECK(refusal("schedule=contract", "f32[4, 4]", "%r: f32[4, 4] = dot %x, %x {lhs=[1], rhs=[0]}", "f32[4, 4]") ==
         "fits");
   CHECK(refusal("schedule=contract", "f32[4, 4]",
@@ -93,7 +93,10 @@ TEST_CASE("a contraction reads through views, and only what is elementwise follo
                 "f32[4, 4]") == "fits");
   CHECK(refusal("schedule=contract", "f32[4, 4]",
                 "%0: f32[4, 4] = exp %x\n%r: f32[4, 4] = dot %x, %0 {lhs=[1], rhs=[0]}",
-                "f32[4, 4]") == "schedule=contract reads parameters and views of them, not exp");
+                "f32[4, 4]") == "fits");
+  CHECK(refusal("schedule=contract", "f32[4, 4]",
+                "%0: f32[4, 4] = cumsum %x {dim=0}\n%r: f32[4, 4] = dot %x, %0 {lhs=[1], rhs=[0]}",
+                "f32[4, 4]") == "schedule=contract has no place for cumsum");
   CHECK(refusal("schedule=contract", "f32[4, 4]",
                 "%0: f32[4, 4] = dot %x, %x {lhs=[1], rhs=[0]}\n%1: f32[4, 4] = add %0, %x\n%r: f32[4, 4] = neg %1",
                 "f32[4, 4]") == "fits");

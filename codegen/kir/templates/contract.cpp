@@ -1,9 +1,10 @@
-// Contract: dimension numbers to four lists of strided dims. The sums themselves are the emitter's; what follows them
-// is a map of one element.
+// Contract: dimension numbers to four lists of strided dims. The sums themselves are the emitter's; what makes an
+// operand that does not lie in memory, and what follows the sums, are maps of one element.
 #include "codegen/kir/contract.h"
 
 #include <algorithm>
 
+#include "codegen/kir/estimate.h"
 #include "codegen/kir/reader.h"
 #include "ir/check.h"
 #include "ir/literal.h"
@@ -77,6 +78,116 @@ Contract contract_of(const Group& g, int node, const StridedOperand& lhs, const 
   return contract;
 }
 
+// ---- operands ----
+
+/// A nest with a loop for each dim of `node`, the first one's axis being 1, that does nothing but read it; nullopt
+/// where that takes more than index maps and scalar work.
+std::optional<Phase> reading(const Group& g, int node) {
+  std::vector<Param> params;
+  NodeBuffers buffers(g.nodes.size(), -1);
+  for (int i = 0; i < g.num_inputs; ++i) {
+    buffers[i] = i;
+    params.push_back({g.dtype(i), g.nodes[i].type.num_elements(), Param::Access::read});
+  }
+  PhaseBuilder b(params, 1);
+  Position position;
+  for (std::int64_t extent : g.dims(node))
+    position.push_back(b.axis(b.begin_for("i", std::max<std::int64_t>(extent, 1), LoopKind::serial)));
+  // Stored, so that what is read stays; where does not matter.
+  const ValueId value = Reader(b, g, buffers).read(node, position);
+  if (value < 0) return std::nullopt;
+  b.store(b.scratch(b.dtype(value), 1), b.indices().constant(0), value);
+  for (std::size_t d = 0; d < position.size(); ++d) b.end();
+  return b.finish(0);
+}
+
+/// A load that depends on fewer axes stands further out, so a nest is searched whole.
+template <class F>
+void for_each_let(const Block& block, F f) {
+  for (const Stmt& s : block) {
+    if (const auto* let = std::get_if<Let>(&s)) f(*let);
+    if (const auto* loop = std::get_if<For>(&s)) for_each_let(loop->body, f);
+  }
+}
+
+/// An operand of a contraction that is made, element by element, as if for a temporary that has it row-major: its
+/// batch, then its other dims, of which those are `inner` along which what it is made of has its neighbours.
+struct MadeOperand {
+  int node = -1;
+  Dims batch, outer, inner;
+  StridedOperand layout = {};
+};
+
+/// Whether what `node` is made of has its neighbours along the dims `a` rather than along `b`.
+bool runs_along(const Group& g, int node, const Dims& a, const Dims& b) {
+  const std::optional<Phase> phase = reading(g, node);
+  SHEAF_CHECK(phase, "a contraction's operand takes a nest of its own");
+  const auto is_run = [&](Index index, const Dims& dims) {
+    return !dims.empty() && phase->indices.stride(index, static_cast<AxisId>(dims.back()) + 1) == 1;
+  };
+  int bytes = 0;
+  for_each_let(phase->body, [&](const Let& let) {
+    const auto* load = std::get_if<Load>(&let.expr);
+    if (!load) return;
+    const int size = size_bytes(phase->values[let.value]);
+    bytes += size * (is_run(load->index, a) - is_run(load->index, b));
+  });
+  return bytes >= 0;
+}
+
+/// How often a loop over the dims runs; once over an empty one, in which nothing is ever made.
+std::int64_t count_of(const Group& g, int node, const Dims& dims) {
+  std::int64_t n = 1;
+  for (std::int64_t d : dims) n *= std::max<std::int64_t>(g.dims(node)[d], 1);
+  return n;
+}
+
+MadeOperand made_operand(const Group& g, int contraction, int operand) {
+  const auto& c = *g.as<low::Contract>(contraction);
+  const int node = g.nodes[contraction].operands[static_cast<std::size_t>(operand)];
+  const Dims& terms = operand == 0 ? c.lhs_contract : c.rhs_contract;
+  MadeOperand made{.node = node, .batch = operand == 0 ? c.lhs_batch : c.rhs_batch, .outer = {}, .inner = terms};
+  made.outer = others(made.batch, terms, g.dims(node).size());
+  const bool has_outer = count_of(g, node, made.outer) > 1, has_terms = count_of(g, node, terms) > 1;
+  if (has_outer && !(has_terms && runs_along(g, node, terms, made.outer))) std::swap(made.outer, made.inner);
+  made.layout.strides.resize(g.dims(node).size());
+  std::int64_t step = 1;
+  for (const Dims* dims : {&made.inner, &made.outer, &made.batch})
+    for (std::size_t i = dims->size(); i-- > 0; step *= g.dims(node)[(*dims)[i]])
+      made.layout.strides[(*dims)[i]] = step;
+  return made;
+}
+
+Phase prologue(const Group& g, const Kernel& kernel, BufferId to, const MadeOperand& made, const NodeBuffers& buffers) {
+  PhaseBuilder b(kernel.params, count_of(g, made.node, made.batch));
+  IndexPool& pool = b.indices();
+  const auto loop = [&](const char* name, const Dims& dims, LoopKind kind) {
+    return b.axis(b.begin_for(name, count_of(g, made.node, dims), kind));
+  };
+  const Index batch = b.unit(), outer = loop("outer", made.outer, LoopKind::serial);
+  const Index inner = loop("inner", made.inner, LoopKind::vector);
+  Position at(g.dims(made.node).size());
+  Index flat = pool.constant(0);
+  for (const auto& [index, dims] : {std::pair(batch, &made.batch), {outer, &made.outer}, {inner, &made.inner}}) {
+    Shape extents;
+    for (std::int64_t d : *dims) extents.push_back(std::max<std::int64_t>(g.dims(made.node)[d], 1));
+    const Position digits = unflatten(pool, index, extents);
+    for (std::size_t i = 0; i < digits.size(); ++i) at[static_cast<std::size_t>((*dims)[i])] = digits[i];
+    flat = pool.add(pool.scale(flat, count_of(g, made.node, *dims)), index);
+  }
+  Reader reader(b, g, buffers);
+  b.store(to, flat, reader.read(made.node, at));
+  SHEAF_CHECK(reader.ok(), "a contraction's operand takes a nest of its own");
+  b.end();
+  b.end();
+  Phase phase = b.finish(0);
+  phase.unit_ps = estimate_unit_ps(phase);
+  if (g.nodes[made.node].type.num_elements() == 0) phase.axes[0].extent = 0;
+  return phase;
+}
+
+// ---- what follows ----
+
 Phase epilogue(const Group& g, const Kernel& kernel, int node, const NodeBuffers& buffers,
                const std::vector<BufferId>& results) {
   const Contract& c = *kernel.contract;
@@ -102,41 +213,18 @@ Phase epilogue(const Group& g, const Kernel& kernel, int node, const NodeBuffers
 }  // namespace
 
 std::optional<StridedOperand> strided_operand(const Group& g, int node) {
-  std::vector<Param> params;
-  NodeBuffers buffers(g.nodes.size(), -1);
-  for (int i = 0; i < g.num_inputs; ++i) {
-    buffers[i] = i;
-    params.push_back({g.dtype(i), g.nodes[i].type.num_elements(), Param::Access::read});
-  }
-  PhaseBuilder b(params, 1);
-  Position position;
-  for (std::int64_t extent : g.dims(node)) {
-    position.push_back(b.axis(b.begin_for("i", std::max<std::int64_t>(extent, 1), LoopKind::serial)));
-  }
-  // Stored, so that what is read stays; where does not matter.
-  const ValueId value = Reader(b, g, buffers).read(node, position);
-  if (value < 0) return std::nullopt;
-  b.store(b.scratch(b.dtype(value), 1), b.indices().constant(0), value);
-  for (std::size_t d = 0; d < position.size(); ++d) b.end();
-  const Phase phase = b.finish(0);
-  // A load that depends on fewer axes stands further out, so the nest is searched whole.
+  const std::optional<Phase> phase = reading(g, node);
+  if (!phase) return std::nullopt;
   const Load* load = nullptr;
-  for (const Block* block = &phase.body; block;) {
-    const Block* inner = nullptr;
-    for (const Stmt& s : *block) {
-      if (const auto* let = std::get_if<Let>(&s)) {
-        if (load || !std::holds_alternative<Load>(let->expr)) return std::nullopt;
-        load = &std::get<Load>(let->expr);
-      } else if (const auto* loop = std::get_if<For>(&s)) {
-        inner = &loop->body;
-      }
-    }
-    block = inner;
-  }
-  if (!load || load->mask >= 0 || phase.indices.depends_on_value(load->index)) return std::nullopt;
-  StridedOperand operand{load->buffer, phase.indices.offset(load->index), {}};
-  for (std::size_t d = 0; d < position.size(); ++d) {
-    const auto stride = phase.indices.stride(load->index, static_cast<AxisId>(d) + 1);
+  bool is_one_load = true;
+  for_each_let(phase->body, [&](const Let& let) {
+    is_one_load &= !load && std::holds_alternative<Load>(let.expr);
+    load = std::get_if<Load>(&let.expr);
+  });
+  if (!is_one_load || !load || load->mask >= 0 || phase->indices.depends_on_value(load->index)) return std::nullopt;
+  StridedOperand operand{load->buffer, phase->indices.offset(load->index), {}};
+  for (std::size_t d = 0; d < g.dims(node).size(); ++d) {
+    const auto stride = phase->indices.stride(load->index, static_cast<AxisId>(d) + 1);
     if (!stride) return std::nullopt;
     operand.strides.push_back(*stride);
   }
@@ -149,38 +237,43 @@ int contraction_of(const Group& g) {
   return -1;
 }
 
-ContractKernel contract_kernel(const Group& g, const StridedOperand& lhs, const StridedOperand& rhs) {
+ContractKernel contract_kernel(const Group& g, const std::optional<StridedOperand>& lhs,
+                               const std::optional<StridedOperand>& rhs) {
   const Written w = written(g);
   const int node = contraction_of(g);
+  std::optional<MadeOperand> made[2];
+  if (!lhs) made[0] = made_operand(g, node, 0);
+  if (!rhs) made[1] = made_operand(g, node, 1);
   const bool is_alone = g.results.size() == 1 && w.node == node;
-  ContractKernel all{.kernel = {}, .inputs = {lhs.node, rhs.node}};
+  ContractKernel all;
   Kernel& kernel = all.kernel;
-  kernel.contract = contract_of(g, node, lhs, rhs, is_alone ? w.strides : ir::strides_of(g.dims(node)));
+  kernel.contract = contract_of(g, node, lhs ? *lhs : made[0]->layout, rhs ? *rhs : made[1]->layout,
+                                is_alone ? w.strides : ir::strides_of(g.dims(node)));
   const auto param = [&](int n, Param::Access access) {
     kernel.params.push_back({g.dtype(n), g.nodes[n].type.num_elements(), access});
     return static_cast<BufferId>(kernel.params.size()) - 1;
   };
   NodeBuffers buffers(g.nodes.size(), -1);
-  buffers[lhs.node] = param(lhs.node, Param::Access::read);
-  const BufferId rhs_buffer = param(rhs.node, Param::Access::read);
-  if (buffers[rhs.node] < 0) buffers[rhs.node] = rhs_buffer;
-  if (is_alone) {
-    kernel.contract->result = param(node, Param::Access::write);
-    return all;
-  }
-  for (int i = 0; i < g.num_inputs; ++i) {
-    if (buffers[i] >= 0) continue;
-    buffers[i] = param(i, Param::Access::read);
-    all.inputs.push_back(i);
-  }
+  const auto read = [&](int n) {
+    const BufferId buffer = param(n, Param::Access::read);
+    if (buffers[n] < 0) buffers[n] = buffer;
+    all.inputs.push_back(n);
+  };
+  lhs ? read(lhs->node) : static_cast<void>(param(made[0]->node, Param::Access::temporary));
+  rhs ? read(rhs->node) : static_cast<void>(param(made[1]->node, Param::Access::temporary));
+  for (int i = 0; i < g.num_inputs; ++i)
+    if (buffers[i] < 0) read(i);
   kernel.contract->result = -1;
   std::vector<BufferId> results;
   for (int r : g.results) {
-    results.push_back(param(r, r == node ? Param::Access::read_write : Param::Access::write));
-    if (r == node) kernel.contract->result = results.back();
+    const bool is_sum = r == node || is_alone;
+    results.push_back(param(r, is_sum && !is_alone ? Param::Access::read_write : Param::Access::write));
+    if (is_sum) kernel.contract->result = results.back();
   }
   if (kernel.contract->result < 0) kernel.contract->result = param(node, Param::Access::temporary);
-  kernel.phases.push_back(epilogue(g, kernel, node, buffers, results));
+  for (const int k : {0, 1})
+    if (made[k]) kernel.phases.push_back(prologue(g, kernel, k, *made[k], buffers));
+  if (!is_alone) kernel.phases.push_back(epilogue(g, kernel, node, buffers, results));
   return all;
 }
 

@@ -91,6 +91,7 @@ struct Made {
   Maker lhs, rhs;
   std::int64_t m = 1, n = 1, k = 1, batch = 1;
   bool lhs_is_transposed = false, rhs_is_transposed = false, has_epilogue = false;
+  Precision precision = Precision::full;
 
   kir::Kernel kernel() const {
     kir::GroupMaker g;
@@ -107,7 +108,8 @@ struct Made {
                                          .rhs_batch = batches,
                                          .lhs_contract = {first + !lhs_is_transposed},
                                          .rhs_contract = {first + rhs_is_transposed},
-                                         .accumulate = accumulate},
+                                         .accumulate = accumulate,
+                                         .precision = precision},
                            {x, y}, accumulate, dims(m, n, false));
     g.group.results = {has_epilogue ? g.map(ScalarOp::add, {dot, dot}, dims(m, n, false)) : dot};
     return kir::contract_kernel(g.group, kir::strided_operand(g.group, x), kir::strided_operand(g.group, y)).kernel;
@@ -171,7 +173,7 @@ void check(const std::vector<Case>& cases, std::span<const Policy> policies, Cou
     for (std::size_t k = 0; k < 2; ++k) stored[k] = interpreted[k];
     Counters unused;
     const Bytes want = both.run_on_engine(i + 1, stored, {}, unused)[result];
-    if (kernel.contract->lhs != DType::bf16) CHECK(want == interpreted[result]);
+    if (!codegen::has_mma(*kernel.contract, kTarget)) CHECK(want == interpreted[result]);
     for (const Policy& policy : policies) CHECK(both.run_on_engine(i, inputs, policy, counters)[result] == want);
   }
 }
@@ -191,9 +193,9 @@ void for_each_layout_of(Made made, F f) {
   }
 }
 
-std::vector<MmaTile> mma_tiles() {
+std::vector<MmaTile> mma_tiles(DType dtype) {
   std::vector<MmaTile> tiles;
-  for (const MmaTile& t : codegen::mma_tiles())
+  for (const MmaTile& t : codegen::mma_tiles(dtype))
     if (!t.is_wgmma) tiles.push_back(t);
   return tiles;
 }
@@ -204,13 +206,27 @@ const MmaTile kSmall =
 
 TEST_CASE("operands of halves made of others are right in every tile and layout") {
   std::vector<Case> cases;
-  for (const MmaTile& tile : mma_tiles())
+  for (const MmaTile& tile : mma_tiles(bf16))
     for_each_layout_of({.name = fmt::format("{} x {}", tile.rows, tile.columns),
                         .lhs = scaled(f32, bf16),
                         .rhs = scaled(DType::i8, bf16),
                         .m = tile.rows + 8,
                         .n = tile.columns + 24,
                         .k = 2 * tile.terms + 8},
+                       [&](const Made& made) { cases.push_back({made, by_mma(tile)}); });
+  check(cases);
+}
+
+TEST_CASE("operands of f32 that tensor cores may round are made of others too") {
+  std::vector<Case> cases;
+  for (const MmaTile& tile : mma_tiles(f32))
+    for_each_layout_of({.name = fmt::format("{} x {}", tile.rows, tile.columns),
+                        .lhs = scaled(bf16, f32),
+                        .rhs = scaled(f32, f32),
+                        .m = tile.rows + 3,
+                        .n = tile.columns + 24,
+                        .k = 2 * tile.terms + 4,
+                        .precision = Precision::tf32},
                        [&](const Made& made) { cases.push_back({made, by_mma(tile)}); });
   check(cases);
 }
@@ -275,7 +291,7 @@ TEST_CASE("operands of plain arithmetic made of others have the interpreter's bi
 
 TEST_CASE("what operands are made of is read in whole sectors, and tiles are filled without conflicts of banks") {
   std::vector<Case> cases;
-  for (const MmaTile& tile : mma_tiles())
+  for (const MmaTile& tile : mma_tiles(bf16))
     for_each_layout_of({.name = fmt::format("{} x {}", tile.rows, tile.columns),
                         .lhs = scaled(f32, bf16),
                         .rhs = scaled(DType::i8, bf16),

@@ -86,13 +86,13 @@ TEST_CASE("a kernel that faults is an error of what it should have made, and of 
   CHECK(said_on_gpu("faulty kernel", {{"SHEAF_CACHE_DIR", kFolder}}) ==
         "nothing was thrown\nnothing was thrown\nthe CPU has 6\n");
   // Every kernel on disk gets a body that writes where nothing is.
-  runtime::DiskCache disk(kFolder);
+  runtime::DiskCache disk({.folder = kFolder});
   for (const auto& file : std::filesystem::recursive_directory_iterator(kFolder)) {
     if (file.path().extension() != ".cubin") continue;
-    emulator::Image image = *emulator::read_image(disk.find("cubin", file.path().stem().string())->data());
+    emulator::Image image = *emulator::read_image(disk.find("cubin", file.path().stem().string())->bytes.data());
     for (std::size_t at = 0; (at = image.text.find(") {\n", image.text.find("__global__", at))) != std::string::npos;)
       image.text.insert(at + 4, "*(int*)16 = 0;\n");
-    disk.store("cubin", file.path().stem().string(), emulator::write_image(image));
+    disk.store("cubin", file.path().stem().string(), "", emulator::write_image(image));
   }
   std::istringstream lines(said_on_gpu("faulty kernel", {{"SHEAF_CACHE_DIR", kFolder}}));
   for (int i = 0; i < 2; ++i) {

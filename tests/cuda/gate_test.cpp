@@ -149,18 +149,6 @@ Entry updates(std::span<const DType> dtypes) {
   return e;
 }
 
-/// More buffers than a launch has parameters for.
-Entry many_buffers() {
-  Entry e{"many buffers", {}};
-  const auto sum = [](std::vector<Array> all) {
-    Array x = all[0];
-    for (std::size_t i = 1; i < all.size(); ++i) x = x * 0.5 + all[i];
-    return x;
-  };
-  e.programs.push_back(traced(sum, std::vector<Array>(460, abstract({1000, 77}, bf16))));
-  return e;
-}
-
 struct Scope {
   std::vector<DType> dtypes;
   std::vector<Shape> shapes;
@@ -176,7 +164,6 @@ std::vector<Entry> templates(const Scope& scope) {
     all.push_back(shapes(t, scope.shapes));
   }
   all.push_back(updates(scope.indexed));
-  all.push_back(many_buffers());
   return all;
 }
 

@@ -90,6 +90,39 @@ TEST_CASE("generated texts compile for every architecture") {
   if (skipped > 0) std::printf("cuda: %d compilations skipped (%s)\n", skipped, nvrtc.status().ToString().c_str());
 }
 
+TEST_CASE("more buffers than a launch has parameters for are read from a table, which launches before it fill") {
+  const auto text_of_sum = [](int inputs) {
+    GroupMaker m;
+    int total = m.input(DType::f32, {4096});
+    for (int i = 1; i < inputs; ++i) total = m.map(ScalarOp::add, {total, m.input(DType::f32, {4096})}, {4096});
+    m.group.results = {total};
+    return codegen::emit_cuda(build_kernel(m.group, plan_for(m.group), kCudaGrain), "k");
+  };
+  const codegen::CudaText few = text_of_sum(447), many = text_of_sum(448);
+  CHECK(few.table_bytes == 0);
+  CHECK(few.launches.size() == 1);
+  CHECK(many.table_bytes == 449 * 8);
+  REQUIRE(many.launches.size() == 3);
+  const auto parameters = [&](int launch) {
+    std::string list = many.launches[launch].entry;
+    for (const auto& [first, count] : many.launches[launch].parameters)
+      list += ", " + std::to_string(count) + " from " + std::to_string(first);
+    return list;
+  };
+  CHECK(parameters(0) == "k_table_0, 1 from 449, 448 from 0");
+  CHECK(parameters(1) == "k_table_1, 1 from 449, 1 from 448");
+  CHECK(parameters(2) == "k_0, 1 from 449");
+  for (const char* part : {"k_0(sf_u8* const* __restrict__ table) {",
+                           "  const float* const __restrict__ p447 = (const float*)table[447];\n",
+                           "  float* const p448 = (float*)table[448];\n", "table[448 + i] = some.at[i];"})
+    CHECK_MESSAGE(many.functions.find(part) != std::string::npos, part);
+  const auto nvrtc = codegen::Nvrtc::load();
+  if (!nvrtc.ok()) return;
+  const auto code = (*nvrtc)->compile(codegen::cuda_program(many.functions), "k", "sm_80");
+  REQUIRE(code.status().ToString() == "OK");
+  for (const codegen::CudaFunction& f : code->functions) CHECK(f.spill_bytes + f.stack_bytes == 0);
+}
+
 TEST_CASE("a map's text reads like the loop it is") {
   GroupMaker m;
   const int x = m.input(DType::f32, {1024}), y = m.input(DType::f32, {1024});

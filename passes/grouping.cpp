@@ -289,10 +289,9 @@ class Grouper {
     if (g.is_closed || g.has_reduce || g.is_contraction || g.members.size() >= kMaxMembers) return false;
     return std::all_of(g.members.begin(), g.members.end(), [&](const Eqn* m) {
       const Lowering l = m->op->lower(*m);
-      const bool moves_much =
-          std::holds_alternative<lowering::Gather>(l) || std::holds_alternative<lowering::UpdateSlice>(l);
-      return !moves_much && std::none_of(m->outs().begin(), m->outs().end(),
-                                         [&](Value v) { return is_result_[v] || !only_read_by(v, e, h); });
+      if (std::holds_alternative<lowering::Gather>(l) || std::holds_alternative<lowering::UpdateSlice>(l)) return false;
+      const Values outs = m->outs();
+      return std::none_of(outs.begin(), outs.end(), [&](Value v) { return is_result_[v] || !only_read_by(v, e, h); });
     });
   }
 

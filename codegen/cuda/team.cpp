@@ -23,6 +23,7 @@ constexpr std::int64_t kRegisterBytes = 4 * 96;
 /// As many blocks keep every multiprocessor busy; with fewer units there are fewer of them in a block.
 constexpr std::int64_t kManyBlocks = 512;
 constexpr int kVectorBytes = 16;
+constexpr int kMostHeldBytes = 512;  // of a thread, in half of its registers
 constexpr std::int64_t kBanks = 32, kBankBytes = 4;  // of shared memory
 
 int threads_of(const kir::Phase& phase) {
@@ -198,6 +199,7 @@ int Team::run_width(const kir::For& loop, int most) {
   int width = most;
   std::vector<bool> is_stored(traffic_.size());
   bool has_runs = false;
+  int held = 0;  // bytes of each iteration, which a thread holds of a whole group
   const auto see = [&](BufferId buffer, Index index, ValueId mask) {
     const bool is_run = lies_in_runs(buffer, index, loop, 2);
     if (!is_run && indices_.stride(index, loop.axis) != 1) {
@@ -205,6 +207,7 @@ int Team::run_width(const kir::For& loop, int most) {
       return;
     }
     has_runs |= is_run;
+    if (is_run) held += element_bytes(buffer);
     width = mask < 0 ? std::min(width, kVectorBytes / element_bytes(buffer)) : 1;
     while (width > 1 &&
            (!lies_in_runs(buffer, index, loop, width) || meets_in_banks(buffer, index, loop, width, width)))
@@ -221,6 +224,7 @@ int Team::run_width(const kir::For& loop, int most) {
       see(store->buffer, store->index, store->mask);
     }
   }
+  while (width > 1 && width * held > kMostHeldBytes) width /= 2;
   return has_runs ? width : 1;
 }
 

@@ -149,6 +149,19 @@ Entry updates(std::span<const DType> dtypes) {
   return e;
 }
 
+/// Sums that read as many arrays at once as one kernel may.
+Entry many_operands(std::span<const DType> dtypes) {
+  Entry e{"many operands", {}};
+  const auto sum = [](std::vector<Array> all) {
+    Array x = all[0];
+    for (std::size_t i = 1; i < all.size(); ++i) x = x * 0.5 + all[i];
+    return x;
+  };
+  for (const DType t : dtypes)
+    if (is_float(t)) e.programs.push_back(traced(sum, std::vector<Array>(65, abstract({1000, 77}, t))));
+  return e;
+}
+
 struct Scope {
   std::vector<DType> dtypes;
   std::vector<Shape> shapes;
@@ -164,6 +177,7 @@ std::vector<Entry> templates(const Scope& scope) {
     all.push_back(shapes(t, scope.shapes));
   }
   all.push_back(updates(scope.indexed));
+  all.push_back(many_operands(scope.indexed));
   return all;
 }
 

@@ -25,7 +25,8 @@ std::int64_t total_work_ps(const codegen::KernelCode& code) {
 }
 
 std::vector<codegen::PackedOperand> packed_operands_of(const codegen::KernelCode& code) {
-  if (code.target.is_gpu() || !code.kir || !code.kir->contract) return {};
+  // One that has phases around it, of a plan for GPUs, has its packing elsewhere.
+  if (code.target.is_gpu() || !code.kir || !code.kir->contract || !code.kir->phases.empty()) return {};
   return codegen::packed_operands(*code.kir->contract, codegen::host_cpu_target());
 }
 

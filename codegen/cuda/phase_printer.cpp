@@ -73,6 +73,7 @@ std::vector<PhasePrinter::Run> PhasePrinter::runs(int width) {
     const auto* let = std::get_if<kir::Let>(&s);
     const auto* load = let ? std::get_if<kir::Load>(&let->expr) : nullptr;
     if (!load || load->mask >= 0 || phase_.indices.depends_on_value(load->index)) continue;
+    if (phase_.axes[loop.axis - 1].extent > 1 && !phase_.indices.depends_on(load->index, loop.axis - 1)) continue;
     const int bytes = width * size_bytes(phase_.values[let->value]);
     const bool is_copied = bytes == 4 || bytes == 8 || bytes == 16;
     if (is_copied && team_.lies_in_runs(load->buffer, load->index, loop, width))

@@ -30,7 +30,8 @@ class PhasePrinter {
   /// `value`.v[j] is that of neighbour j.
   std::string print_elements(std::span<const std::string> at, int width, kir::BufferId bound, const std::string& value);
 
-  /// What print_elements loads in runs at places that axes alone decide, and which may therefore be copied before.
+  /// What print_elements loads in runs at places that axes alone decide, and which may therefore be copied before;
+  /// without what is the same all along the axis before the last, and in the first-level cache.
   struct Run {
     kir::ValueId value = -1;
     kir::Load load;

@@ -24,30 +24,37 @@ ir::ScalarFn conversion(DType from, DType to) {
   return b.finish(b.convert(b.arg(0, from), to));
 }
 
-/// How an operand of [rows, k] or [k, rows] is made.
-using Maker = std::function<int(kir::GroupMaker& g, const Shape& dims)>;
+int rounded(kir::GroupMaker& g, int node, DType to, const Shape& dims) {
+  return to == DType::f32 ? node : g.map(conversion(DType::f32, to), {node}, dims);
+}
+
+/// How an operand of [rows, k] or [k, rows] is made: of inputs, which come before everything else in a group.
+using Maker = std::function<std::function<int()>(kir::GroupMaker& g, const Shape& dims)>;
 
 /// An input of dtype `from`, times a scale for each position along the last dim, as a `to`.
 Maker scaled(DType from, DType to) {
   return [=](kir::GroupMaker& g, const Shape& dims) {
     const int x = g.input(from, dims), scale = g.input(DType::f32, {dims.back()});
-    const int wide = from == DType::f32 ? x : g.map(conversion(from, DType::f32), {x}, dims);
-    const int by = g.broadcast(scale, {static_cast<int>(dims.size()) - 1}, dims);
-    const int product = g.map(ScalarOp::mul, {wide, by}, dims);
-    return to == DType::f32 ? product : g.map(conversion(DType::f32, to), {product}, dims);
+    return [=, &g] {
+      const int wide = from == DType::f32 ? x : g.map(conversion(from, DType::f32), {x}, dims);
+      const int by = g.broadcast(scale, {static_cast<int>(dims.size()) - 1}, dims);
+      return rounded(g, g.map(ScalarOp::mul, {wide, by}, dims), to, dims);
+    };
   };
 }
 
 Maker plain(DType t) {
-  return [=](kir::GroupMaker& g, const Shape& dims) { return g.input(t, dims); };
+  return [=](kir::GroupMaker& g, const Shape& dims) {
+    const int x = g.input(t, dims);
+    return [=] { return x; };
+  };
 }
 
 /// x + transpose(y): no order of reading suits both.
 Maker crosswise(DType to) {
   return [=](kir::GroupMaker& g, const Shape& dims) {
     const int x = g.input(DType::f32, dims), y = g.input(DType::f32, {dims[1], dims[0]});
-    const int sum = g.map(ScalarOp::add, {x, g.broadcast(y, {1, 0}, dims)}, dims);
-    return g.map(conversion(DType::f32, to), {sum}, dims);
+    return [=, &g] { return rounded(g, g.map(ScalarOp::add, {x, g.broadcast(y, {1, 0}, dims)}, dims), to, dims); };
   };
 }
 
@@ -55,20 +62,26 @@ Maker crosswise(DType to) {
 Maker padded(DType t) {
   return [=](kir::GroupMaker& g, const Shape& dims) {
     const int x = g.input(t, {dims[0] - 3, dims[1] - 2});
-    ir::ScalarBuilder b;
-    const int seven = g.map(b.finish(b.constant(t, 7)), {}, {});
-    return g.node(low::Pad{{1, 2}, {0, 0}}, {x, seven}, t, dims);
+    return [=, &g] {
+      ir::ScalarBuilder b;
+      const int seven = g.map(b.finish(b.constant(t, 7)), {}, {});
+      return g.node(low::Pad{{1, 2}, {0, 0}}, {x, seven}, t, dims);
+    };
   };
 }
 
 /// What is below the diagonal, and zeros.
 Maker triangle(DType t) {
   return [=](kir::GroupMaker& g, const Shape& dims) {
-    const int x = g.input(DType::f32, dims), zero = g.map(ScalarOp::sub, {x, x}, dims);
-    const int row = g.node(low::Iota{0}, {}, DType::i32, dims), column = g.node(low::Iota{1}, {}, DType::i32, dims);
-    const int is_below = g.map(ScalarOp::ge, {row, column}, dims);
-    const int kept = g.map(ScalarOp::select, {is_below, x, zero}, dims);
-    return t == DType::f32 ? kept : g.map(conversion(DType::f32, t), {kept}, dims);
+    const int x = g.input(DType::f32, dims);
+    return [=, &g] {
+      const int zero = g.map(ScalarOp::sub, {x, x}, dims);
+      const int row = g.node(low::Iota{0}, {}, DType::i32, dims), column = g.node(low::Iota{1}, {}, DType::i32, dims);
+      const int is_below = g.map(ScalarOp::ge, {row, column}, dims);
+      ir::ScalarBuilder b;
+      const auto kept = b.emit(ScalarOp::select, b.arg(0, DType::bool_), b.arg(1, DType::f32), b.arg(2, DType::f32));
+      return rounded(g, g.map(b.finish(kept), {is_below, x, zero}, dims), t, dims);
+    };
   };
 }
 
@@ -76,13 +89,14 @@ Maker triangle(DType t) {
 Maker dropped(DType t) {
   return [=](kir::GroupMaker& g, const Shape& dims) {
     const int x = g.input(DType::f32, dims), key = g.input(DType::u32, {2});
-    const int bits = g.node(low::RandomBits{.key_batch = {}, .result_batch = {}, .whole = {dims.begin(), dims.end()}},
-                            {key}, DType::u32, dims);
-    ir::ScalarBuilder b;
-    const auto kept = b.emit(ScalarOp::lt, b.arg(0, DType::u32), b.constant(DType::u32, 3e9));
-    const int masked = g.map(b.finish(b.emit(ScalarOp::select, kept, b.arg(1, DType::f32), b.constant(DType::f32, 0))),
-                             {bits, x}, dims);
-    return t == DType::f32 ? masked : g.map(conversion(DType::f32, t), {masked}, dims);
+    return [=, &g] {
+      const int bits = g.node(low::RandomBits{.key_batch = {}, .result_batch = {}, .whole = {dims.begin(), dims.end()}},
+                              {key}, DType::u32, dims);
+      ir::ScalarBuilder b;
+      const auto is_kept = b.emit(ScalarOp::lt, b.arg(0, DType::u32), b.constant(DType::u32, 3e9));
+      const auto kept = b.emit(ScalarOp::select, is_kept, b.arg(1, DType::f32), b.constant(DType::f32, 0));
+      return rounded(g, g.map(b.finish(kept), {bits, x}, dims), t, dims);
+    };
   };
 }
 
@@ -92,6 +106,7 @@ struct Made {
   std::int64_t m = 1, n = 1, k = 1, batch = 1;
   bool lhs_is_transposed = false, rhs_is_transposed = false, has_epilogue = false;
   Precision precision = Precision::full;
+  std::size_t prologues = 1;
 
   kir::Kernel kernel() const {
     kir::GroupMaker g;
@@ -100,7 +115,8 @@ struct Made {
       if (batch > 1) shape.insert(shape.begin(), batch);
       return shape;
     };
-    const int x = lhs(g, dims(m, k, lhs_is_transposed)), y = rhs(g, dims(k, n, rhs_is_transposed));
+    const auto left = lhs(g, dims(m, k, lhs_is_transposed)), right = rhs(g, dims(k, n, rhs_is_transposed));
+    const int x = left(), y = right();
     const std::int64_t first = batch > 1 ? 1 : 0;
     const std::vector<std::int64_t> batches(static_cast<std::size_t>(first), 0);
     const DType accumulate = g.group.dtype(x) == DType::bf16 ? DType::f32 : g.group.dtype(x);
@@ -159,7 +175,7 @@ void check(const std::vector<Case>& cases, std::span<const Policy> policies, Cou
   for (const Case& c : cases) {
     const kir::Kernel kernel = c.made.kernel();
     INFO(c.made.name);
-    REQUIRE((kir::prologue_of(kernel, 0) || kir::prologue_of(kernel, 1)));
+    REQUIRE(kernel.phases.size() == c.made.prologues + (c.made.has_epilogue ? 1 : 0));
     all.push_back(contraction(c, kernel));
     all.push_back(contraction(c, of_stored(kernel)));
   }
@@ -212,7 +228,8 @@ TEST_CASE("operands of halves made of others are right in every tile and layout"
                         .rhs = scaled(DType::i8, bf16),
                         .m = tile.rows + 8,
                         .n = tile.columns + 24,
-                        .k = 2 * tile.terms + 8},
+                        .k = 2 * tile.terms + 8,
+                        .prologues = 2},
                        [&](const Made& made) { cases.push_back({made, by_mma(tile)}); });
   check(cases);
 }
@@ -226,7 +243,8 @@ TEST_CASE("operands of f32 that tensor cores may round are made of others too") 
                         .m = tile.rows + 3,
                         .n = tile.columns + 24,
                         .k = 2 * tile.terms + 4,
-                        .precision = Precision::tf32},
+                        .precision = Precision::tf32,
+                        .prologues = 2},
                        [&](const Made& made) { cases.push_back({made, by_mma(tile)}); });
   check(cases);
 }
@@ -238,7 +256,13 @@ TEST_CASE("one made operand stands beside one that is copied, in batches, splits
   for_each_layout_of({.name = "right", .lhs = plain(bf16), .rhs = scaled(bf16, bf16), .m = 72, .n = 80, .k = 136}, add);
   for_each_layout_of({.name = "odd", .lhs = scaled(f32, bf16), .rhs = plain(bf16), .m = 67, .n = 71, .k = 35}, add);
   add({.name = "batch", .lhs = scaled(f32, bf16), .rhs = plain(bf16), .m = 40, .n = 56, .k = 48, .batch = 3});
-  const Made deep{.name = "deep", .lhs = scaled(f32, bf16), .rhs = scaled(DType::i8, bf16), .m = 40, .n = 72, .k = 200};
+  const Made deep{.name = "deep",
+                  .lhs = scaled(f32, bf16),
+                  .rhs = scaled(DType::i8, bf16),
+                  .m = 40,
+                  .n = 72,
+                  .k = 200,
+                  .prologues = 2};
   add(deep, 3);
   add({.name = "one column", .lhs = scaled(DType::i8, bf16), .rhs = plain(bf16), .m = 200, .n = 1, .k = 96});
   add({.name = "one row", .lhs = plain(bf16), .rhs = scaled(DType::i8, bf16), .m = 1, .n = 200, .k = 96});
@@ -254,11 +278,17 @@ TEST_CASE("one made operand stands beside one that is copied, in batches, splits
 
 TEST_CASE("operands are right where shared memory has no room for copies of what they are made of") {
   std::vector<Case> cases;
-  for_each_layout_of(
-      {.name = "both", .lhs = scaled(f32, bf16), .rhs = scaled(DType::i8, bf16), .m = 72, .n = 80, .k = 136},
-      [&](const Made& made) { cases.push_back({made, by_mma(kSmall, 1, false)}); });
+  for_each_layout_of({.name = "both",
+                      .lhs = scaled(f32, bf16),
+                      .rhs = scaled(DType::i8, bf16),
+                      .m = 72,
+                      .n = 80,
+                      .k = 136,
+                      .prologues = 2},
+                     [&](const Made& made) { cases.push_back({made, by_mma(kSmall, 1, false)}); });
   check(cases);
-  const Made large{.name = {}, .lhs = scaled(f32, bf16), .rhs = scaled(f32, bf16), .m = 4096, .n = 4096, .k = 64};
+  const Made large{
+      .name = {}, .lhs = scaled(f32, bf16), .rhs = scaled(f32, bf16), .m = 4096, .n = 4096, .k = 64, .prologues = 2};
   CHECK(codegen::plan_mma(large.kernel(), {.gpu = "sm_90a"}).has_copies);
   CHECK_FALSE(codegen::plan_mma(large.kernel(), {.gpu = "sm_86"}).has_copies);
 }
@@ -284,8 +314,9 @@ TEST_CASE("operands with borders, masks, random bits and of two layouts at once 
 TEST_CASE("operands of plain arithmetic made of others have the interpreter's bits in every tile and layout") {
   std::vector<Case> cases;
   for (const SimtTile& tile : codegen::simt_tiles())
-    for_each_layout_of({.name = "f32", .lhs = scaled(f32, f32), .rhs = scaled(bf16, f32), .m = 37, .n = 70, .k = 39},
-                       [&](const Made& made) { cases.push_back({made, by_simt(tile)}); });
+    for_each_layout_of(
+        {.name = "f32", .lhs = scaled(f32, f32), .rhs = scaled(bf16, f32), .m = 37, .n = 70, .k = 39, .prologues = 2},
+        [&](const Made& made) { cases.push_back({made, by_simt(tile)}); });
   check(cases);
 }
 
@@ -297,7 +328,8 @@ TEST_CASE("what operands are made of is read in whole sectors, and tiles are fil
                         .rhs = scaled(DType::i8, bf16),
                         .m = tile.rows,
                         .n = tile.columns,
-                        .k = 2 * tile.terms},
+                        .k = 2 * tile.terms,
+                        .prologues = 2},
                        [&](const Made& made) { cases.push_back({made, by_mma(tile)}); });
   const Policy counting[] = {{.counts_accesses = true}};
   for (const Case& c : cases) {

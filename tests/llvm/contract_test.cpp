@@ -97,6 +97,9 @@ void check(const Problem& p, const CpuTarget& target, std::mt19937& random) {
   kernel.params = {{p.contract.lhs, p.lhs_count, kir::Param::Access::read},
                    {p.contract.rhs, p.rhs_count, kir::Param::Access::read},
                    {p.contract.out, p.out_count, kir::Param::Access::write}};
+  const ContractPlan plan = plan_contract(p.contract, target);
+  for (const ContractPlan::SharedPacking& packing : plan.shared)
+    kernel.params.push_back({DType::u8, packing.bytes, kir::Param::Access::temporary});
   std::vector<std::byte> lhs = random_elements(p.contract.lhs, p.lhs_count, random);
   std::vector<std::byte> rhs = random_elements(p.contract.rhs, p.rhs_count, random);
   std::vector<std::byte> expected(p.out_count * size_bytes(p.contract.out)), actual = expected, by_unit = expected;
@@ -104,7 +107,6 @@ void check(const Problem& p, const CpuTarget& target, std::mt19937& random) {
   kir::run_contract(p.contract, buffers);
 
   const Compiled compiled(kernel, target);
-  const ContractPlan plan = plan_contract(p.contract, target);
   std::vector<std::vector<std::byte>> shared;
   for (const ContractPlan::SharedPacking& packing : plan.shared) shared.emplace_back(packing.bytes + 64);
   auto run = [&](std::vector<std::byte>& out, bool by_unit_backwards) {

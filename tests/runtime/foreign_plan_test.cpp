@@ -47,7 +47,7 @@ std::string made_product(int m, int n, int k) {
   const auto pair = [](int a, int b) { return "[" + std::to_string(a) + ", " + std::to_string(b) + "]"; };
   const std::string mk = pair(m, k), kn = pair(k, n), mn = pair(m, n);
   return "func @f(%x: f32" + mk + ", %w: i8" + kn + ", %b: f32" + mn + ") -> f32" + mn + ", f32" + mn + " {\n%y: f32" +
-         mk + " = add %x, %x\n%v: f32" + kn + " = convert %w {dtype=f32}\n%p: f32" + mn +
+         mk + " = add %x, %x\n%v: f32" + kn + " = convert %w\n%p: f32" + mn +
          " = dot %y, %v {lhs=[1], rhs=[0]}\n%q: f32" + mn + " = mul %p, %b\nreturn %p, %q\n}\n";
 }
 

@@ -141,7 +141,7 @@ absl::StatusOr<runtime::ExecutablePtr> executable_of(const Lowered& lowered) {
   const Planned& planned = lowered.planned;
   Dump dump = planned.dump;
   const std::string& name = planned.program.function->name();
-  const ir::Span span(ir::Activity::compile, name);
+  const ir::Span span(ir::Activity::compile, "loading " + name);
   Laps laps(dump, name);
   dump.plan(planned.plan);
   dump.kernels(lowered.code);
@@ -245,7 +245,7 @@ Planned plan_program(const MeshProgram& program, const std::vector<bool>& donate
 
 Lowered lower(Planned planned) {
   const std::string& name = planned.program.function->name();
-  const ir::Span span(ir::Activity::compile, name);
+  const ir::Span span(ir::Activity::compile, "kernels of " + name);
   Laps laps(planned.dump, name);
   codegen::Program code = codegen::lower(planned.plan, planned.program.target);
   laps.done("codegen");

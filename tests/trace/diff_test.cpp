@@ -38,7 +38,7 @@ TEST_CASE("a line that was put in or taken out is told, and the others are the s
   CHECK(told("a %0\nc %1\n", "a %0\nb %1\nc %12\n") == "= a %0\n+ b %1\n= c %12\n");
   CHECK(told("", "a\n") == "+ a\n");
   CHECK(told("a\n", "") == "- a\n");
-  CHECK(told("x\nx\ny\nx\n", "x\ny\nx\nx\n") == "= x\n- x\n= y\n= x\n+ x\n");
+  CHECK(told("x\nx\ny\nx\n", "x\ny\nx\nx\n") == "= x\n- x\n= y\n+ x\n= x\n");
 }
 
 TEST_CASE("both texts can be read off a diff, whatever they are") {

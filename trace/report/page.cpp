@@ -49,7 +49,7 @@ summary small, .dim { color: var(--dim); }
 .bar i { position: absolute; inset: 1px auto 1px 0; background: var(--bar); border-radius: 2px; }
 .bar span { position: relative; }
 .diff label { margin-right: 12px; color: var(--dim); font-size: .85rem; }
-.diff pre span { display: block; }
+.diff pre span { display: block; min-width: max-content; }
 .diff .a { background: var(--added); color: var(--added-text); }
 .diff .r { background: var(--removed); color: var(--removed-text); }
 .diff .a::before { content: "+ "; } .diff .r::before { content: "- "; }
@@ -60,7 +60,7 @@ summary small, .dim { color: var(--dim); }
 .diff:has(.after:checked) .a, .diff:has(.before:checked) .r { background: none; color: inherit; }
 .diff:has(.after:checked) span::before, .diff:has(.before:checked) span::before { content: ""; }
 .chart { overflow-x: auto; }
-.chart svg { min-width: 640px; width: 100%; height: auto; display: block; font: 12px system-ui, sans-serif; }
+.chart svg { min-width: 820px; width: 100%; height: auto; display: block; font: 12px system-ui, sans-serif; }
 .chart text { fill: var(--dim); } .chart .grid { stroke: var(--grid); } .chart .peak { stroke: var(--accent); }
 .chart .live { fill: var(--bar); stroke: var(--accent); }
 .chart .v { fill: hsl(var(--h) 55% var(--fill)); stroke: hsl(var(--h) 45% var(--edge)); stroke-width: .7; }

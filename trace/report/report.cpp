@@ -234,7 +234,7 @@ std::string passes_section(const ReportOf& of) {
     const std::string head = fmt::format("<b>{}</b> <small>{}</small>", after.name, escaped_html(doc_of(after.name)));
     if (before.text == after.text) {
       body += fmt::format(
-          "<div class=\"dim\" style=\"padding:5px 0 5px 16px\">{} <small>changes nothing</small></div>\n", head);
+          "<div class=\"dim\" style=\"padding:5px 0 5px 16px\">{} <small>(changes nothing)</small></div>\n", head);
       continue;
     }
     const std::vector<DiffLine> lines = diff(before.text, after.text);

@@ -98,7 +98,7 @@ TEST_CASE("[bits] a program" * doctest::skip()) {
   others();
 }
 
-TEST_CASE("results have the same bits for one, two and eight threads") {
+TEST_CASE("results have the same bits for one, two and eight threads" * doctest::test_suite("full")) {
   const std::string one = tests::said_by_child("bits", {{"SHEAF_NUM_THREADS", "1"}});
   CHECK(std::ranges::count(one, '\n') == 23);
   CHECK(tests::said_by_child("bits", {{"SHEAF_NUM_THREADS", "2"}}) == one);

@@ -1,6 +1,7 @@
 // Eager execution of library functions by small cached programs, and the same functions as equations of a trace.
 #include "trace/apply.h"
 
+#include <absl/container/inlined_vector.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -79,9 +80,9 @@ std::vector<Array> apply_eagerly(std::string_view name, RuleKey key, std::span<c
   const auto program = eager_programs().get_or_make(
       key.bytes(), [&]() -> absl::StatusOr<EagerPtr> { return record(name, inputs, loc, rule, weak); });
   check(program.status(), loc);
-  std::vector<Array> numbers;
+  absl::InlinedVector<Array, 3> numbers;
   numbers.reserve(inputs.size());
-  std::vector<const Array*> arrays;
+  absl::InlinedVector<const Array*, 3> arrays;
   for (const Input& x : inputs) {
     if (!x.array) numbers.emplace_back(x.number, loc);
     arrays.push_back(x.array ? x.array : &numbers.back());

@@ -18,6 +18,7 @@
 #include "runtime/disk_cache.h"
 #include "runtime/private_file.h"
 #include "sheaf/error.h"
+#include "sheaf/warm.h"
 #include "trace/execute.h"
 
 namespace sheaf {
@@ -35,8 +36,9 @@ constexpr const char* kUsage = R"(sheaf cache: looks after compiled kernels on d
   sheaf cache stats [PLACE]                 how many entries there are, and how large
   sheaf cache verify [PLACE]                read every entry, and name those that are damaged; fails if there are any
   sheaf cache purge [--to=SIZE] [FOLDER]    delete all entries, or those used longest ago until SIZE is left
-  sheaf cache build [--target=NAME] FILE... compile every function of .sheaf files for this machine's CPU or for a GPU's
-                                            architecture, such as sm_90a, into the folder that processes use here
+  sheaf cache build [--target=NAME] FILE... compile what manifests tell of, and every function of .sheaf files, into the
+                                            folder that processes use here; for a GPU's architecture, such as sm_90a,
+                                            or for cpu, in place of what a manifest says
   sheaf cache pack FILE [PLACE]             write all whole entries into one file, for SHEAF_CACHE_READONLY
   sheaf cache unpack FILE [FOLDER]          put the entries of a pack into a folder
 
@@ -46,7 +48,7 @@ $XDG_CACHE_HOME/sheaf or ~/.cache/sheaf.
 
 struct Arguments {
   std::vector<std::string> words;
-  std::string target = "cpu", to;
+  std::string target, to;
 };
 
 Arguments parse(const std::vector<std::string>& arguments) {
@@ -150,13 +152,11 @@ int purge(const Arguments& a) {
 
 // ---- build ----
 
-ir::Module read_module(const std::string& file) {
+std::string read_text(const std::string& file) {
   std::ifstream in(file, std::ios::binary);
   std::ostringstream text;
   if (!in || !(text << in.rdbuf())) throw RuntimeError(file + ": cannot be read");
-  absl::StatusOr<ir::Module> module = ir::parse(text.str());
-  if (!module.ok()) throw Error(file + ":" + std::string(module.status().message()));
-  return *std::move(module);
+  return text.str();
 }
 
 /// Every kernel of the function, small ones too, which a process would begin to interpret.
@@ -167,19 +167,31 @@ void compile_all(const ir::FunctionRef& f, const codegen::Target& target) {
   if (!status.ok()) throw RuntimeError(std::string(status.message()));
 }
 
+/// Of a manifest, or of a .sheaf file; how many programs there are.
+int build_file(const std::string& file, const Arguments& a) {
+  const std::string text = read_text(file);
+  if (text.starts_with("sheaf manifest "))
+    return warm(file, {.progress = progress_bar(), .only_compile = true, .target = a.target}).programs;
+  const absl::StatusOr<ir::Module> module = ir::parse(text);
+  if (!module.ok()) throw Error(file + ":" + std::string(module.status().message()));
+  for (const ir::FunctionRef& f : module->functions)
+    compile_all(f, *codegen::parse_target(a.target.empty() ? "cpu" : a.target));
+  return static_cast<int>(module->functions.size());
+}
+
 int build(const Arguments& a) {
   if (a.words.empty()) throw Error("no FILE; see sheaf cache --help");
-  const absl::StatusOr<codegen::Target> target = codegen::parse_target(a.target);
-  if (!target.ok()) throw Error("--target: " + std::string(target.status().message()));
+  if (!a.target.empty())
+    if (const auto target = codegen::parse_target(a.target); !target.ok())
+      throw Error("--target: " + std::string(target.status().message()));
   const std::string folder = folder_here();
-  int functions = 0;
-  for (const std::string& file : a.words)
-    for (const ir::FunctionRef& f : read_module(file).functions) compile_all(f, *target), ++functions;
+  int programs = 0;
+  for (const std::string& file : a.words) programs += build_file(file, a);
   const CacheStats stats = cache_stats();
   if (!stats.trouble.empty()) throw RuntimeError("not all was kept: " + stats.trouble);
   const runtime::Counters& c = runtime::counters();
-  fmt::print("{}: {} functions for {}, {} kernels compiled, {} were there\n", folder, functions, to_string(*target),
-             c.kernels_compiled.load(), c.kernels_read.load());
+  fmt::print("{}: {} programs, {} kernels compiled, {} were there\n", folder, programs, c.kernels_compiled.load(),
+             c.kernels_read.load());
   return 0;
 }
 

@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -67,8 +68,8 @@ std::vector<std::string> paths(const std::string& folder) {
 TEST_CASE("build compiles what is not there; list, stats and verify tell what is") {
   start();
   const tests::Variable here("SHEAF_CACHE_DIR", kFolder);
-  CHECK(done("build " + kProgram) == kFolder + ": 2 functions for cpu, 2 kernels compiled, 0 were there\n");
-  CHECK(done("build " + kProgram) == kFolder + ": 2 functions for cpu, 0 kernels compiled, 2 were there\n");
+  CHECK(done("build " + kProgram) == kFolder + ": 2 programs, 2 kernels compiled, 0 were there\n");
+  CHECK(done("build " + kProgram) == kFolder + ": 2 programs, 0 kernels compiled, 2 were there\n");
   CHECK(done("verify") == kFolder + ": 2 of 2 entries are whole\n");
   const std::string lines = done("list");
   CHECK(lines.find("object   ") == 0);
@@ -86,11 +87,25 @@ TEST_CASE("build for a GPU needs none, and leaves what a process on one loads") 
   start();
   const tests::Variable here("SHEAF_CACHE_DIR", kFolder),
       nvrtc("SHEAF_LIBNVRTC", SHEAF_BINARY_DIR "/libsheaf_fake_nvrtc.so");
-  CHECK(done("build --target=sm_90a " + kProgram) ==
-        kFolder + ": 2 functions for sm_90a, 2 kernels compiled, 0 were there\n");
+  CHECK(done("build --target=sm_90a " + kProgram) == kFolder + ": 2 programs, 2 kernels compiled, 0 were there\n");
   const tests::Variable none("SHEAF_LIBNVRTC", "/nowhere/libnvrtc.so");
-  CHECK(done("build --target=sm_90 " + kProgram) ==
-        kFolder + ": 2 functions for sm_90a, 0 kernels compiled, 2 were there\n");
+  CHECK(done("build --target=sm_90 " + kProgram) == kFolder + ": 2 programs, 0 kernels compiled, 2 were there\n");
+}
+
+TEST_CASE("build compiles what a manifest tells of, for the CPU and for a GPU") {
+  start();
+  const std::string manifest = SHEAF_BINARY_DIR "/tool_cache.manifest";
+  fs::remove(manifest);
+  {
+    const tests::Variable off("SHEAF_CACHE_DIR", "off"), record("SHEAF_MANIFEST", manifest);
+    REQUIRE(std::system((SHEAF_BINARY_DIR "/sheaf run " + kProgram + " > /dev/null").c_str()) == 0);
+  }
+  const tests::Variable here("SHEAF_CACHE_DIR", kFolder),
+      nvrtc("SHEAF_LIBNVRTC", SHEAF_BINARY_DIR "/libsheaf_fake_nvrtc.so");
+  CHECK(done("build " + manifest).ends_with(kFolder + ": 1 programs, 1 kernels compiled, 0 were there\n"));
+  CHECK(done("build " + manifest + " " + kProgram)
+            .ends_with(kFolder + ": 3 programs, 1 kernels compiled, 1 were there\n"));
+  CHECK(done("build --target=sm_90a " + manifest).ends_with(": 1 programs, 1 kernels compiled, 0 were there\n"));
 }
 
 TEST_CASE("what is damaged is named by verify and pack, and left out of a pack") {
@@ -105,7 +120,7 @@ TEST_CASE("what is damaged is named by verify and pack, and left out of a pack")
   CHECK(verified.text == told + kFolder + ": 1 of 2 entries are whole\n");
   CHECK(done("pack " + kPack) == told + kPack + ": 1 entries\n");
   CHECK(done("list").find("damaged, or of another version") != std::string::npos);
-  CHECK(done("build " + kProgram).ends_with(": 2 functions for cpu, 1 kernels compiled, 1 were there\n"));
+  CHECK(done("build " + kProgram).ends_with(": 2 programs, 1 kernels compiled, 1 were there\n"));
 }
 
 TEST_CASE("a pack serves as a second place, and unpacked it is the folder again") {
@@ -122,7 +137,7 @@ TEST_CASE("a pack serves as a second place, and unpacked it is the folder again"
     CHECK(tests::contents(path) == tests::contents(kOther + path.substr(kFolder.size())));
   fs::remove_all(kOther);
   const tests::Variable here("SHEAF_CACHE_DIR", kOther), shipped("SHEAF_CACHE_READONLY", kPack);
-  CHECK(done("build " + kProgram).ends_with(": 2 functions for cpu, 0 kernels compiled, 2 were there\n"));
+  CHECK(done("build " + kProgram).ends_with(": 2 programs, 0 kernels compiled, 2 were there\n"));
   CHECK(!fs::exists(kOther));
 }
 

@@ -21,11 +21,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kHour = 3600;
-/// Seconds after which a file without its name has no writer any more.
-constexpr std::int64_t kWritingTakes = 600;
+constexpr std::int64_t kSecond = 1'000'000'000, kHour = 3600 * kSecond;
+/// After which a file without its name has no writer any more.
+constexpr std::int64_t kWritingTakes = 600 * kSecond;
 
-std::int64_t now() { return std::time(nullptr); }
+std::int64_t ns_of(const timespec& t) { return t.tv_sec * kSecond + t.tv_nsec; }
+
+std::int64_t now() {
+  timespec t{};
+  clock_gettime(CLOCK_REALTIME, &t);
+  return ns_of(t);
+}
 
 /// What the name says, if it is one that the cache gives: KEY.KIND, or that and more if its writer has not renamed it.
 std::optional<CacheFile> named(const fs::path& path) {
@@ -56,7 +62,7 @@ std::string CacheFolder::path_of(std::string_view kind, std::string_view key) co
 std::optional<std::string> CacheFolder::read(std::string_view kind, std::string_view key) const {
   const absl::StatusOr<PrivateFilePtr> file = PrivateFile::open(path_of(kind, key));
   if (!file.ok()) return {};
-  if (now() - (*file)->time() >= kHour) (*file)->touch();
+  if (now() - (*file)->time_ns() >= kHour) (*file)->touch();
   return (*file)->read(0, (*file)->bytes());
 }
 
@@ -73,7 +79,7 @@ std::vector<CacheFile> CacheFolder::list() const {
       struct stat s;
       if (!file || lstat(path.c_str(), &s) != 0 || !S_ISREG(s.st_mode)) continue;
       file->bytes = std::max<std::int64_t>(s.st_size, s.st_blocks * 512);
-      file->used = s.st_mtime;
+      file->used_ns = ns_of(s.st_mtim);
       files.push_back(*std::move(file));
     }
   }
@@ -83,13 +89,13 @@ std::vector<CacheFile> CacheFolder::list() const {
 bool CacheFolder::claim_sweep() const {
   const std::string stamp = path_ + "/swept";
   struct stat s;
-  if (stat(stamp.c_str(), &s) == 0 && std::abs(now() - s.st_mtime) < kHour) return false;
+  if (stat(stamp.c_str(), &s) == 0 && std::abs(now() - ns_of(s.st_mtim)) < kHour) return false;
   return write_whole_file(stamp, "").ok();
 }
 
 std::int64_t CacheFolder::sweep(std::int64_t limit) const {
   std::vector<CacheFile> files = list();
-  std::ranges::sort(files, {}, &CacheFile::used);
+  std::ranges::sort(files, {}, &CacheFile::used_ns);
   std::int64_t total = 0, freed = 0;
   const auto remove = [&](const CacheFile& file) {
     if (unlink(file.path.c_str()) == 0) freed += file.bytes;
@@ -98,7 +104,7 @@ std::int64_t CacheFolder::sweep(std::int64_t limit) const {
   for (const CacheFile& file : files) total += file.bytes;
   const std::int64_t most = total > limit ? limit / 5 * 4 : limit;
   for (const CacheFile& file : files)
-    if (file.key.empty() ? now() - file.used >= kWritingTakes : total > most) remove(file);
+    if (file.key.empty() ? now() - file.used_ns >= kWritingTakes : total > most) remove(file);
   return freed;
 }
 

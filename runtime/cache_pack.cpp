@@ -55,7 +55,7 @@ std::optional<std::string> CachePack::read(std::string_view kind, std::string_vi
 std::vector<CacheFile> CachePack::list() const {
   std::vector<CacheFile> files;
   for (std::int64_t i = 0; i < lines_; ++i)
-    if (const std::optional<Line> at = line(i)) files.push_back({path_, at->kind, at->key, at->bytes, file_->time()});
+    if (const std::optional<Line> at = line(i)) files.push_back({path_, at->kind, at->key, at->bytes, file_->time_ns()});
   return files;
 }
 

@@ -18,7 +18,7 @@ struct CacheFile {
   std::string path;        // of the pack, where it is in one
   std::string kind, key;   // empty: unfinished
   std::int64_t bytes = 0;  // of the disk
-  std::int64_t used = 0;   // when, in seconds since 1970, to the hour; of a pack: when it was made
+  std::int64_t used_ns = 0;  // when, since 1970, to the hour; of a pack: when it was made
 };
 
 class CachePlace {

@@ -95,25 +95,24 @@ std::optional<DiskCache::Found> DiskCache::find_in(const CachePlace& place, std:
 
 void DiskCache::store(std::string_view kind, std::string_view key, std::string_view about, std::string_view bytes) {
   const std::string file = to_text({kind, key, about, bytes});
+  if (has_folder_) sweep_where_due(std::ssize(file));
   const absl::Status status = has_folder_ ? folder_.write(kind, key, file) : absl::UnavailableError("no folder");
   if (has_folder_ && !status.ok())
     std::call_once(not_written_, [&] {
       warn(fmt::format("the cache cannot be written, so other processes compile this again: {}: {}",
                        folder_.path_of(kind, key), std::string(status.message())));
     });
-  {
-    std::lock_guard lock(mutex_);
-    ++(status.ok() ? stats_.stored : stats_.not_stored);
-    if (status.ok()) stats_.stored_bytes += std::ssize(file);
-  }
-  if (status.ok()) sweep_where_due(std::ssize(file));
+  std::lock_guard lock(mutex_);
+  ++(status.ok() ? stats_.stored : stats_.not_stored);
+  if (status.ok()) stats_.stored_bytes += std::ssize(file);
 }
 
-void DiskCache::sweep_where_due(std::int64_t stored) {
-  const bool has_stored_much = (unswept_bytes_ += stored) > options_.limit_bytes / kSweepsPerLimit;
+// Before something is stored, so that it is not what goes.
+void DiskCache::sweep_where_due(std::int64_t bytes_to_store) {
+  const bool has_stored_much = (unswept_bytes_ += bytes_to_store) > options_.limit_bytes / kSweepsPerLimit;
   if (!has_stored_much && !folder_.claim_sweep()) return;
   unswept_bytes_ = 0;
-  const std::int64_t freed = folder_.sweep(options_.limit_bytes);
+  const std::int64_t freed = folder_.sweep(options_.limit_bytes - bytes_to_store);
   if (freed) ir::log(ir::LogTopic::cache, "{} bytes swept out of {}", freed, options_.folder);
   std::lock_guard lock(mutex_);
   stats_.swept_bytes += freed;

@@ -43,14 +43,14 @@ class DiskCache {
 
  private:
   std::optional<Found> find_in(const CachePlace& place, std::string_view kind, std::string_view key);
-  void sweep_where_due(std::int64_t stored);
+  void sweep_where_due(std::int64_t bytes_to_store);
   void warn(const std::string& trouble);
 
   const DiskCacheOptions options_;
   const CacheFolder folder_;
   bool has_folder_ = false;
   CachePlacePtr read_only_;
-  std::atomic<std::int64_t> unswept_bytes_{0};  // stored since the last sweep
+  std::atomic<std::int64_t> unswept_bytes_{0};  // stored since the last sweep, or about to be
   std::once_flag not_written_, damaged_;  // warned of
 
   mutable std::mutex mutex_;  // guards the rest

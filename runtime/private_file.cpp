@@ -71,7 +71,8 @@ absl::StatusOr<PrivateFilePtr> PrivateFile::open(const std::string& path) {
   if (fd < 0) return status_of(errno);
   struct stat s{};
   absl::Status status = fstat(fd, &s) == 0 ? check_trusted(s) : status_of(errno);
-  const std::shared_ptr<const PrivateFile> file(new PrivateFile(fd, s.st_size, s.st_mtime));
+  const std::shared_ptr<const PrivateFile> file(
+      new PrivateFile(fd, s.st_size, s.st_mtim.tv_sec * std::int64_t{1'000'000'000} + s.st_mtim.tv_nsec));
   if (status.ok() && !S_ISREG(s.st_mode)) status = absl::UnavailableError("it is no file");
   if (!status.ok()) return status;
   return file;

@@ -26,16 +26,16 @@ class PrivateFile {
   PrivateFile& operator=(const PrivateFile&) = delete;
 
   std::int64_t bytes() const { return bytes_; }
-  /// When it was written or touched, in seconds since 1970.
-  std::int64_t time() const { return time_; }
+  /// When it was written or touched, in nanoseconds since 1970.
+  std::int64_t time_ns() const { return time_ns_; }
   void touch() const;
   /// So many bytes from there on; none where the file has not got them, or the disk does not give them.
   std::optional<std::string> read(std::int64_t offset, std::int64_t bytes) const;
 
  private:
-  PrivateFile(int fd, std::int64_t bytes, std::int64_t time) : fd_(fd), bytes_(bytes), time_(time) {}
+  PrivateFile(int fd, std::int64_t bytes, std::int64_t time_ns) : fd_(fd), bytes_(bytes), time_ns_(time_ns) {}
   const int fd_;
-  const std::int64_t bytes_, time_;
+  const std::int64_t bytes_, time_ns_;
 };
 
 /// Of a folder: NotFound if there is none, PermissionDenied with the reason if another user can put files into it.

@@ -394,6 +394,7 @@ TEST_CASE("a second place that is not there, or no pack, is one warning") {
   CHECK(said("/nowhere/cache.pack") ==
         std::vector<std::string>{
             "sheaf warning: /nowhere/cache.pack is not used as a second cache: No such file or directory"});
+  fs::remove(file);
   write(file, "sheaf pack 9\n");
   CHECK(said(file) ==
         std::vector<std::string>{"sheaf warning: " + file +

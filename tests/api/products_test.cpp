@@ -48,7 +48,7 @@ TEST_CASE("weights that stay the same over calls are packed once, and packed aga
   const auto kept = [] { return runtime::counters().packed_copies_kept.load(); };
   const auto read = [] { return runtime::counters().packed_copies_read.load(); };
   auto f = jit([](Array x, Array w) { return matmul(x, w); });
-  const Array w = random::normal(random::key(1), {400, 500});
+  const Array w = random::normal(random::key(1), {400, 1200});  // several blocks of columns
   const auto input = [](int i) { return random::normal(random::key(static_cast<std::uint64_t>(i)), {40, 400}); };
   const std::int64_t kept_before = kept(), read_before = read();
   const std::vector<float> first = f(input(2), w).to_vector<float>();

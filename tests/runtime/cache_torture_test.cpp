@@ -58,6 +58,7 @@ void damage(const CacheFolder& folder, Random& random) {
     case 3: fs::remove(path, ignored); break;
     case 4: fs::copy_file(any(), path, fs::copy_options::overwrite_existing, ignored); break;  // not renamed: torn
     case 5:
+      if (below(random, 8) > 0) break;  // it stays for ever
       fs::remove(path, ignored);
       fs::create_directory(path, ignored);
       break;
@@ -181,8 +182,8 @@ void run_and_damage(const std::string& at, int processes, int at_once) {
       ++started;
     }
     for (const auto& [child, number] : running)
-      if (number % 4 == 3 && below(random, 300) == 0) kill(child, SIGKILL);
-    damage(CacheFolder(at), random);
+      if (number % 4 == 3 && below(random, 100'000) == 0) kill(child, SIGKILL);
+    if (below(random, 20'000) == 0) damage(CacheFolder(at), random);  // seldom enough for some to be found
     int status = 0;
     const pid_t child = waitpid(-1, &status, WNOHANG);
     if (child <= 0) continue;
@@ -209,6 +210,8 @@ TEST_CASE("[cache torture] a program" * doctest::skip()) {
   const double plain = compiled(jit([](Array v) { return cumsum(v)[9]; }));
   const double least = compiled(jit([](Array v) { return max(exp(-v - 2.0)); }));
   const double last = compiled(jit([](Array v) { return sort(-v)[0] * -1.0; }));
+  const CacheStats stats = cache_stats();
+  std::fprintf(stderr, "%d found, %d not\n", static_cast<int>(stats.hits), static_cast<int>(stats.misses));
   std::fprintf(stderr, "%g %g %g %g %g\n", cubes, squares, plain, least, last);
 }
 

@@ -29,6 +29,7 @@ int main(int argc, char** argv) {
   const auto step = jit(train_step, {.name = "train_step", .args = {"network", "x", "y"}, .donate = {0}});
 
   n = step(n, x, y);  // compiled here
+  synchronize();
 
   Profile scope = profile();
   for (int k = 0; k < 5; ++k) n = step(n, x, y);

@@ -203,8 +203,9 @@ std::vector<Row> memory_rows() {
 /// [batch, m, k] times [batch, k, n] by cuBLASLt.
 class LibraryProduct {
  public:
-  LibraryProduct(DType t, std::int64_t batch, std::int64_t m, std::int64_t n, std::int64_t k)
-      : product_(describe(t, batch, m, n, k)),
+  LibraryProduct(DType t, std::int64_t batch, std::int64_t m, std::int64_t n, std::int64_t k,
+                 Precision precision = Precision::full)
+      : product_(describe(t, batch, m, n, k, precision)),
         a_(batch * m * k * size_bytes(t)),
         b_(batch * k * n * size_bytes(t)),
         out_(batch * m * n * size_bytes(t)) {
@@ -224,10 +225,12 @@ class LibraryProduct {
   }
 
  private:
-  static codegen::Product describe(DType t, std::int64_t batch, std::int64_t m, std::int64_t n, std::int64_t k) {
+  static codegen::Product describe(DType t, std::int64_t batch, std::int64_t m, std::int64_t n, std::int64_t k,
+                                   Precision precision) {
     kir::Contract c;
     c.lhs = c.rhs = c.out = t;
     c.accumulate = accumulator(t);
+    c.precision = precision;
     c.batch = {.extents = {batch}, .lhs_strides = {m * k}, .rhs_strides = {k * n}, .out_strides = {m * n}};
     c.m = {.extents = {m}, .lhs_strides = {k}, .rhs_strides = {0}, .out_strides = {n}};
     c.n = {.extents = {n}, .lhs_strides = {0}, .rhs_strides = {1}, .out_strides = {1}};
@@ -267,11 +270,11 @@ Result against_library(const Options& options, double flops, std::vector<std::sh
 }
 
 template <class F>
-Row product_row(std::string name, DType t, std::int64_t side, F f) {
+Row product_row(std::string name, DType t, std::int64_t side, F f, Precision precision = Precision::full) {
   return {std::move(name), "cuBLASLt", [=](const Options& options) {
             const std::int64_t n = options.quick ? 48 : side;
             const double flops = 2.0 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n);
-            return against_library(options, flops, {std::make_shared<LibraryProduct>(t, 1, n, n, n)}, f,
+            return against_library(options, flops, {std::make_shared<LibraryProduct>(t, 1, n, n, n, precision)}, f,
                                    normal({n, n}, t), normal({n, n}, t));
           }};
 }
@@ -307,6 +310,9 @@ std::vector<Row> library_rows() {
     rows.push_back(product_row(fmt::format("product, bf16, {}", side), bf16, side, product));
   rows.push_back(product_row("product, f16, 4096", f16, 4096, product));
   rows.push_back(product_row("product, f32, 4096", f32, 4096, product));
+  rows.push_back(product_row(
+      "product, f32 in TF32, 4096", f32, 4096,
+      [](Array x, Array y) { return dot(x, y, {.precision = Precision::tf32}); }, Precision::tf32));
   rows.push_back(product_row("product, f64, 2048", f64, 2048, product));
   rows.push_back(product_row("product with bias and gelu, bf16, 4096", bf16, 4096,
                              [](Array x, Array y) { return gelu_tanh(dot(x, y) + ones({y.shape(-1)}, y.dtype())); }));

@@ -21,11 +21,16 @@ struct Run {
 
 bool is_half(DType t) { return t == f16 || t == bf16; }
 
+bool is_rounded(const Eqn& product, Precision precision) {
+  return is_half(product.in(0).dtype()) || precision != Precision::full;
+}
+
 /// A GPU leaves these to tensor cores or to a library, which add up in an order of their own; tests of their own hold
 /// them to a tolerance.
 bool has_another_order_on_a_gpu(const Function& f) {
   for (const Eqn* e : f.eqns()) {
     if (e->op->name.starts_with("attention")) return true;
+    if (e->op == &ops::conv && is_rounded(*e, e->attrs<ops::Conv>().precision)) return true;
     for (const FunctionRef& r : e->regions)
       if (has_another_order_on_a_gpu(*r)) return true;
     // Complex numbers are pairs of real ones from a later pass on.
@@ -34,7 +39,7 @@ bool has_another_order_on_a_gpu(const Function& f) {
     if (!e->op->lower || e->op == &ops::constant || is_complex(e->out().dtype())) continue;
     const Lowering l = e->op->lower(*e);
     if (std::holds_alternative<lowering::Library>(l)) return true;
-    if (std::holds_alternative<lowering::Contract>(l) && is_half(e->in(0).dtype())) return true;
+    if (const auto* c = std::get_if<lowering::Contract>(&l); c && is_rounded(*e, c->precision)) return true;
   }
   return false;
 }

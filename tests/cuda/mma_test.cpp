@@ -72,7 +72,8 @@ void check(const Contractions& all, std::size_t i, std::span<const Policy> polic
   std::vector<Bytes> taken = inputs;
   if (kernel.contract->precision == Precision::tf32)
     for (int operand : {0, 1}) round_to_tf32(taken[operand]);
-  const std::vector<Bytes> want = all.interpreted(i, taken);
+  std::vector<Bytes> want = all.interpreted(i, taken);
+  for (int operand : {0, 1}) want[operand] = inputs[operand];
   for (const Policy& policy : policies) {
     const std::vector<Bytes> got = all.run_on_engine(i, inputs, policy, counters);
     for (std::size_t p = 0; p < kernel.params.size(); ++p)

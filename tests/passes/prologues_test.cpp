@@ -76,9 +76,9 @@ TEST_CASE("what others read as well, or the program returns, is stored") {
   CHECK(kernels(R"(func @f(%x: f32[64, 64], %w: f32[64, 64]) -> f32[64, 64], f32[64] {
     %y: f32[64, 64] = mul %x, %x
     %r: f32[64, 64] = dot %y, %w {lhs=[1], rhs=[0]}
-    %s: f32[64] = reduce_sum %y {dims=[1]}
+    %s: f32[64] = reduce %y {kind=sum, dims=[1]}
     return %r, %s
-  })") == "mul_reduce_sum, dot");
+  })") == "mul_reduce, dot");
 }
 
 TEST_CASE("both operands, views of what is made, and what follows are one kernel") {
@@ -107,14 +107,14 @@ TEST_CASE("what follows a product takes the place of a residual that dies there,
   const auto in_place = [](const std::string& summed) {
     const passes::Plan plan = plan_of(R"(func @f(%x: f32[64, 64], %w: f32[64, 64]) -> f32[64], f32[64] {
       %e: f32[64, 64] = exp %x
-      %s: f32[64] = reduce_sum %e {dims=[1]}
+      %s: f32[64] = reduce %e {kind=sum, dims=[1]}
       %m: f32[64, 64] = broadcast %s {shape=[64, 64], dims=[0]}
       %y: f32[64, 64] = div %e, %m
       %p: f32[64, 64] = dot %x, %w {lhs=[1], rhs=[0]}
       %q: f32[64, 64] = add %p, %y
-      %a: f32[64] = reduce_sum %q {dims=[0]}
-      %b: f32[64] = reduce_sum )" + summed +
-                                      R"( {dims=[1]}
+      %a: f32[64] = reduce %q {kind=sum, dims=[0]}
+      %b: f32[64] = reduce )" + summed +
+                                      R"( {kind=sum, dims=[1]}
       return %a, %b
     })");
     for (const Eqn* e : plan.function->eqns())

@@ -166,10 +166,16 @@ bool can_be_direct(const ContractPlan& p) {
   return p.lane_terms == 1 ? rhs_bytes <= kDirectBytes : p.rows * p.columns * p.terms <= kDirectWork;
 }
 
-bool can_be_streamed(const ContractPlan& p) {
+// Few rows against columns that lie along their terms.
+bool can_be_turned(const ContractPlan& p) {
   const kir::Contract& c = p.contract;
   const bool fits = is_one_dim(c.m) && is_one_dim(c.n) && is_run(c.k, c.k.rhs_strides) && is_run(c.n, c.n.out_strides);
   return fits && p.rows <= kFlatRows && p.columns >= p.lanes && p.packed_lanes(p.terms) >= p.lanes && p.lanes <= 16;
+}
+
+// Few rows against a right operand from beyond L2.
+bool is_flat_and_far(const ContractPlan& p) {
+  return p.rows > 0 && p.rows <= kFlatRows && p.terms * p.columns * size_bytes(p.contract.rhs) > kFarBytes;
 }
 
 // True if the result itself can hold sums of some of the terms.
@@ -185,11 +191,6 @@ void plan_direct(ContractPlan& p, const CpuTarget& target) {
   p.tile_rows = tile.rows;
   p.tile_vectors = tile.vectors;
   p.block_terms = p.terms;
-  // A right operand from beyond L2 is read a few long rows at a time, which the hardware prefetches as that many
-  // streams; a column of tiles would touch another page with every row.
-  const bool is_far = p.terms * p.columns * size_bytes(p.contract.rhs) > kFarBytes;
-  if (is_far && p.rows <= kFlatRows && holds_sums(p)) p.block_terms = p.rows <= 4 ? 8 : 16;
-  p.term_blocks = std::max<std::int64_t>(1, ceil_div(p.terms, std::max<std::int64_t>(p.block_terms, 1)));
   // A few tiles of whole rows, which are written as they lie in memory, then more of them until a unit is worth its
   // hand-over.
   const std::int64_t tile_work = std::max<std::int64_t>(1, p.terms * p.tile_rows * p.tile_columns());
@@ -199,7 +200,6 @@ void plan_direct(ContractPlan& p, const CpuTarget& target) {
   const std::int64_t wide = std::clamp<std::int64_t>(wanted / std::min(row_tiles, kShortestUnit), 1, column_tiles);
   p.block_rows = std::clamp<std::int64_t>(wanted / wide, 1, row_tiles) * p.tile_rows;
   p.block_columns = wide * p.tile_columns();
-  if (p.term_blocks > 1) p.block_columns = std::max(p.block_columns, round_up(kFarColumns, p.tile_columns()));
   // The last row block takes the rest, and its last tile overlaps the one before: so no tile has fewer rows.
   p.row_blocks = p.rows == 0 ? 0 : std::max<std::int64_t>(1, p.rows / p.block_rows);
   p.column_blocks = ceil_div(p.columns, p.block_columns);
@@ -354,15 +354,37 @@ void share_packing(ContractPlan& p, bool is_lhs) {
   p.phases.push_back({.units = units, .unit_ps = kPackedPs * count / std::max<std::int64_t>(units, 1)});
 }
 
-// A unit is a few vectors of columns; its columns come from memory, each line of them once.
-void plan_streamed(ContractPlan& p) {
+// A unit is a few vectors of columns, which come from memory, each line of them once.
+void plan_turned(ContractPlan& p) {
   p.is_streamed = true;
+  p.is_turned = true;
   p.tile_rows = static_cast<int>(p.rows);
   p.block_rows = p.rows;
   p.block_terms = p.terms;
   const std::int64_t work = std::max<std::int64_t>(1, p.terms * p.rows * p.lanes);
   p.block_columns = std::max<std::int64_t>(1, kStreamedUnit / work) * p.lanes;
+  p.column_blocks = std::max<std::int64_t>(1, p.columns / p.block_columns);  // the last one takes the rest
+  share_packing(p, true);
+}
+
+// The right operand is read a few long rows at a time, which the hardware prefetches as that many streams; a column of
+// tiles would touch another page with every row.
+void plan_streamed_rows(ContractPlan& p, const CpuTarget& target) {
+  if (p.terms % p.lane_terms != 0) {
+    p.lane_terms = 1;
+    p.packed = p.computed;
+  }
+  const Tile tile = choose_flat_tile(p, target);
+  p.is_streamed = true;
+  p.tile_rows = tile.rows;
+  p.tile_vectors = tile.vectors;
+  p.block_rows = p.rows;
+  p.block_terms = (p.rows <= 4 ? 8 : 16) * p.lane_terms;
+  p.term_blocks = ceil_div(p.terms, p.block_terms);
+  p.block_columns = round_up(std::min(kFarColumns, p.columns), p.tile_columns());
   p.column_blocks = ceil_div(p.columns, p.block_columns);
+  p.has_sum_block = !holds_sums(p);
+  if (p.has_sum_block) p.sum_bytes = p.rows * p.block_columns * size_bytes(p.computed);
   share_packing(p, true);
 }
 
@@ -446,11 +468,12 @@ ContractPlan plan_contract(const kir::Contract& contract, const CpuTarget& targe
   if (p.has_lhs_columns) {
     plan_sliding(p, target, unmerged_rows);
   } else if (can_be_direct(p)) {
-    plan_direct(p, target);
+    if (is_flat_and_far(p)) plan_streamed_rows(p, target);
+    else plan_direct(p, target);
   } else if (!(is_one_dim(p.contract.m) && is_one_dim(p.contract.k)) && can_slide(p)) {
     plan_sliding(p, target, unmerged_rows);
-  } else if (can_be_streamed(p)) {
-    plan_streamed(p);
+  } else if (can_be_turned(p)) {
+    plan_turned(p);
   } else {
     plan_packed(p, target);
   }

@@ -33,9 +33,11 @@ struct ContractPlan {
   /// follows `blocked_dims`, and whole dims after it; there is one block for each element of the blocked dims, or the
   /// outermost dim is parted where there are none.
   bool is_direct = false;
-  /// Streamed: few rows against columns that lie along their terms, which are read once and turned in registers. All
-  /// of lhs is packed first, once for all threads.
+  /// Streamed: few rows, all of which are packed first, once for all threads, against a right operand that is read
+  /// where it lies and once only: some terms of many columns at a time; or, `is_turned`, where columns lie along their
+  /// terms, all terms of a vector of columns, turned in registers.
   bool is_streamed = false;
+  bool is_turned = false;
   /// Direct: lhs has the columns too, of each term its own; they were the innermost dim of the batch.
   bool has_lhs_columns = false;
   /// Direct: as many positions of a dim that was one of m share a tile, each with its rows, so far apart.
@@ -55,7 +57,8 @@ struct ContractPlan {
     std::int64_t bytes = 0;
   };
   std::vector<SharedPacking> shared;
-  /// Packed: sums are collected in a block of their own, because the result's layout or dtype cannot hold them.
+  /// Packed or streamed: sums are collected in a block of their own, because the result's layout or dtype cannot hold
+  /// them.
   bool has_sum_block = false;
   std::int64_t lhs_bytes = 0, rhs_bytes = 0, sum_bytes = 0;  // of scratch, in this order, each a multiple of 64
 

@@ -52,7 +52,8 @@ void ContractEmitter::emit() {
     Value out = batch_of(c.out, out_, c.out_offset, c.batch.out_strides, batch);
     if (plan_.is_streamed) {
       packed_lhs_ = shared_block(true, batch);
-      emit_streamed_unit(rhs, out, columns_of(column_block));
+      if (plan_.is_turned) emit_turned_unit(rhs, out, columns_of(column_block));
+      else emit_streamed_unit(rhs, out, rows_of(row_block), columns_of(column_block));
       return;
     }
     if (!plan_.shared.empty()) {
@@ -102,16 +103,8 @@ void ContractEmitter::emit_direct_unit(Value batches, Block rows, Block columns)
                   .inner_terms = {c.k.extents.begin() + plan_.blocked_dims + 1, c.k.extents.end()},
                   .continues = plan_.term_blocks > 1};
   // Where the right operand comes from beyond L2 by runs as short as a tile, the hardware alone does not foresee them.
-  const bool has_short_runs = plan_.term_blocks == 1 || plan_.blocked_dims > 0;
-  if (has_short_runs && plan_.terms * plan_.columns * size_bytes(c.rhs) > kPrefetchedBytes)
-    shape.prefetched_terms = kPrefetchedTerms;
-  const std::int64_t edge_columns = plan_.columns % plan_.tile_columns();
-  if (plan_.columns >= plan_.tile_columns()) tile_ = tile_function(function_.getName().str() + "_tile", shape);
-  if (edge_columns) {
-    shape.columns = edge_columns;
-    edge_tile_ = tile_function(function_.getName().str() + "_edge", shape);
-  }
-  Value end = b_.CreateAdd(columns.first, columns.count);
+  if (plan_.terms * plan_.columns * size_bytes(c.rhs) > kPrefetchedBytes) shape.prefetched_terms = kPrefetchedTerms;
+  make_tiles(shape);
   Value last_row = b_.CreateSub(b_.CreateAdd(rows.first, rows.count), constant(plan_.tile_rows));
   const auto start_of = [&](const Strides& strides, Value block, Block terms) {
     if (plan_.blocked_dims == 0) return b_.CreateMul(terms.first, constant(strides[0]));
@@ -135,14 +128,7 @@ void ContractEmitter::emit_direct_unit(Value batches, Block rows, Block columns)
     });
   };
   const auto columns_of_tiles = [&](Value batch, Value block) {
-    emit_loop(b_, columns.first, end, plan_.tile_columns(), [&](Value j) {
-      if (!edge_tile_) return column_of_tiles(tile_, batch, j, block);
-      if (!tile_) return column_of_tiles(edge_tile_, batch, j, block);
-      Value is_whole = b_.CreateICmpSLE(b_.CreateAdd(j, constant(plan_.tile_columns())), constant(plan_.columns));
-      emit_if(
-          b_, is_whole, [&] { column_of_tiles(tile_, batch, j, block); },
-          [&] { column_of_tiles(edge_tile_, batch, j, block); });
-    });
+    emit_tile_columns(columns, [&](llvm::Function* tile, Value j) { column_of_tiles(tile, batch, j, block); });
   };
   emit_loop(b_, constant(0), constant(plan_.term_blocks), 1, [&](Value block) {
     if (plan_.unit_batches == 1) return columns_of_tiles(batches, block);

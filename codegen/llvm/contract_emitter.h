@@ -28,7 +28,9 @@ class ContractEmitter {
 
   // The register tile as a function of its own: sums of rows x columns elements over some terms.
   struct TileShape {
-    bool is_packed = false;                // operands; terms are then lanes
+    bool is_packed = false;                // lhs, and rhs unless it joins rows; terms are then lanes
+    bool joins_rows = false;               // rhs: a lane is made of the elements of as many rows
+    std::int64_t joined_row_stride = 0;
     int rows = 1;
     std::int64_t columns = 1;              // the last vector is masked if this is no whole number of them
     DType lhs, rhs, out;                   // in memory
@@ -78,6 +80,9 @@ class ContractEmitter {
   Value constant(std::int64_t value) { return b_.getInt64(value); }
 
   // contract_tile.cpp
+  void make_tiles(TileShape shape);
+  void emit_tile_columns(Block columns, llvm::function_ref<void(llvm::Function* tile, Value j)> body);
+  Value joined_rows(const TileShape& shape, Value first, int vector);
   llvm::Function* tile_function(const std::string& name, const TileShape& shape);
   void emit_tile(llvm::Function& function, const TileShape& shape);
   void emit_terms(const TileShape& shape, std::size_t dim, Value count, Value lhs, Value rhs,
@@ -93,7 +98,8 @@ class ContractEmitter {
   Value from_computed(DType dtype, Value sums);
 
   // contract_stream.cpp
-  void emit_streamed_unit(Value rhs, Value out, Block columns);
+  void emit_streamed_unit(Value rhs, Value out, Block rows, Block columns);
+  void emit_turned_unit(Value rhs, Value out, Block columns);
   void emit_stream(llvm::Function& function);
   void add_lanes(Value lhs, Value rhs, std::int64_t terms, std::vector<llvm::AllocaInst*>& sums);
 
@@ -117,7 +123,7 @@ class ContractEmitter {
   ScalarEmitter scalar_;
 
   llvm::Function* tile_ = nullptr;
-  llvm::Function* edge_tile_ = nullptr;    // direct: of the last columns
+  llvm::Function* edge_tile_ = nullptr;    // of the last columns
   Value lhs_ = nullptr, rhs_ = nullptr, out_ = nullptr;  // parameters; exchanged if the plan says so
   Value packed_lhs_ = nullptr, packed_rhs_ = nullptr;    // of the current unit
   Value sums_ = nullptr;

@@ -1,13 +1,45 @@
-// Few rows against columns that lie along their terms, as in x W^T: squares of the columns are loaded, turned in
-// registers, and multiplied by all rows before the next, so that the columns are read once and nothing of them is
-// stored.
+// Few rows, packed, against a right operand that is read where it lies, and once only. Rows of it go by a few at a
+// time; columns that lie along their terms, as in x W^T, are loaded as squares, turned in registers, and multiplied by
+// all rows before the next.
 #include "codegen/llvm/contract_emitter.h"
 #include "codegen/llvm/loops.h"
 
 namespace sheaf::codegen {
 
+// Sums go on from one block of terms to the next.
+void ContractEmitter::emit_streamed_unit(Value rhs, Value out, Block rows, Block columns) {
+  const kir::Contract& c = plan_.contract;
+  const DType sum = plan_.has_sum_block ? plan_.computed : c.out;
+  make_tiles({.is_packed = true,
+              .joins_rows = true,
+              .joined_row_stride = c.k.rhs_strides[0],
+              .rows = plan_.tile_rows,
+              .columns = plan_.tile_columns(),
+              .lhs = plan_.packed,
+              .rhs = c.rhs,
+              .out = sum,
+              .lhs_term_strides = {plan_.tile_rows},
+              .rhs_term_strides = {c.k.rhs_strides[0] * plan_.lane_terms},
+              .continues = plan_.term_blocks > 1});
+  Value row_stride = constant(plan_.has_sum_block ? plan_.block_columns : c.m.out_strides[0]);
+  emit_loop(b_, constant(0), constant(plan_.term_blocks), 1, [&](Value block) {
+    const Block terms = terms_of(block);
+    Value lhs = packed_block(packed_lhs_, block, plan_.block_rows), lanes = packed_lanes(terms.count);
+    Value from = element(c.rhs, rhs, b_.CreateMul(terms.first, constant(c.k.rhs_strides[0])));
+    Value is_first = b_.CreateICmpEQ(block, constant(0));
+    emit_tile_columns(columns, [&](llvm::Function* tile, Value j) {
+      Value to = plan_.has_sum_block ? element(sum, sums_, b_.CreateSub(j, columns.first)) : element(sum, out, j);
+      emit_loop(b_, constant(0), rows.count, plan_.tile_rows, [&](Value i) {
+        b_.CreateCall(tile, {lanes, element(plan_.packed, lhs, b_.CreateMul(i, lanes)), element(c.rhs, from, j),
+                             element(sum, to, b_.CreateMul(i, row_stride)), row_stride, is_first});
+      });
+    });
+  });
+  if (plan_.has_sum_block) write_sums(out, rows, columns);
+}
+
 // Tiles that would reach over the unit's last column are moved back: it has at least a vector of them.
-void ContractEmitter::emit_streamed_unit(Value rhs, Value out, Block columns) {
+void ContractEmitter::emit_turned_unit(Value rhs, Value out, Block columns) {
   const kir::Contract& c = plan_.contract;
   if (!tile_) {
     llvm::Type* pointer = b_.getPtrTy();

@@ -8,6 +8,24 @@
 
 namespace sheaf::codegen {
 
+// For all columns, and for the last ones that are less than a tile.
+void ContractEmitter::make_tiles(TileShape shape) {
+  const std::int64_t edge_columns = plan_.columns % plan_.tile_columns();
+  if (plan_.columns >= plan_.tile_columns()) tile_ = tile_function(function_.getName().str() + "_tile", shape);
+  if (edge_columns == 0) return;
+  shape.columns = edge_columns;
+  edge_tile_ = tile_function(function_.getName().str() + "_edge", shape);
+}
+
+void ContractEmitter::emit_tile_columns(Block columns, llvm::function_ref<void(llvm::Function* tile, Value j)> body) {
+  emit_loop(b_, columns.first, b_.CreateAdd(columns.first, columns.count), plan_.tile_columns(), [&](Value j) {
+    if (!edge_tile_) return body(tile_, j);
+    if (!tile_) return body(edge_tile_, j);
+    Value is_whole = b_.CreateICmpSLE(b_.CreateAdd(j, constant(plan_.tile_columns())), constant(plan_.columns));
+    emit_if(b_, is_whole, [&] { body(tile_, j); }, [&] { body(edge_tile_, j); });
+  });
+}
+
 // void tile(i64 terms, ptr lhs, ptr rhs, ptr out, i64 out_row_stride, i1 is_first)
 llvm::Function* ContractEmitter::tile_function(const std::string& name, const TileShape& shape) {
   llvm::Type* pointer = b_.getPtrTy();
@@ -73,7 +91,9 @@ void ContractEmitter::emit_tile(llvm::Function& function, const TileShape& shape
       b_.CreateStore(shape.is_packed ? multiply_add_packed(own, row[v], sum) : multiply_add(own, row[v], sum),
                      sums[i][v]);
     };
-    for (int v = 0; v < vectors; ++v) row.push_back(term(shape.rhs, load_columns(shape, shape.rhs, b, v)));
+    for (int v = 0; v < vectors; ++v)
+      row.push_back(shape.joins_rows ? joined_rows(shape, b, v)
+                                     : term(shape.rhs, load_columns(shape, shape.rhs, b, v)));
     for (int v = 0; v < vectors && has_offset_row; ++v)
       add(scalar_.splat(b_.getInt32(kOffsetBytes), plan_.lanes), rows, v);
     for (int i = 0; i < rows; ++i) {
@@ -94,6 +114,14 @@ void ContractEmitter::emit_tile(llvm::Function& function, const TileShape& shape
     }
   }
   b_.CreateRetVoid();
+}
+
+llvm::Value* ContractEmitter::joined_rows(const TileShape& shape, Value first, int vector) {
+  std::vector<Value> loaded;
+  for (int t = 0; t < plan_.lane_terms; ++t)
+    loaded.push_back(
+        load_columns(shape, shape.rhs, element(shape.rhs, first, constant(t * shape.joined_row_stride)), vector));
+  return side_by_side(packing_of(false), loaded);
 }
 
 // A loop per dim of the terms, the innermost walking both operands by pointers.

@@ -102,27 +102,3 @@ TEST_CASE("an operand is made of what lies in no strides, and with a border, wit
     return %r
   })") == "pad_reshape_dot");
 }
-
-TEST_CASE("what follows a product takes the place of a residual that dies there, but not the product itself") {
-  const auto in_place = [](const std::string& summed) {
-    const passes::Plan plan = plan_of(R"(func @f(%x: f32[64, 64], %w: f32[64, 64]) -> f32[64], f32[64] {
-      %e: f32[64, 64] = exp %x
-      %s: f32[64] = reduce %e {kind=sum, dims=[1]}
-      %m: f32[64, 64] = broadcast %s {shape=[64, 64], dims=[0]}
-      %y: f32[64, 64] = div %e, %m
-      %p: f32[64, 64] = dot %x, %w {lhs=[1], rhs=[0]}
-      %q: f32[64, 64] = add %p, %y
-      %a: f32[64] = reduce %q {kind=sum, dims=[0]}
-      %b: f32[64] = reduce )" + summed +
-                                      R"( {kind=sum, dims=[1]}
-      return %a, %b
-    })");
-    for (const Eqn* e : plan.function->eqns())
-      if (const auto* kernel = e->op == &ops::kernel ? &e->attrs<ops::Kernel>() : nullptr;
-          kernel && kernel->schedule == Schedule::contract)
-        return kernel->in_place;
-    return std::vector<std::int64_t>{};
-  };
-  CHECK(in_place("%q") == std::vector<std::int64_t>{2});
-  CHECK(in_place("%p") == std::vector<std::int64_t>{-1, 2});
-}

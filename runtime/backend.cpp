@@ -113,6 +113,7 @@ absl::StatusOr<std::shared_ptr<Memory>> Backend::arena(std::int64_t bytes, Loc m
 }
 
 absl::StatusOr<bool> Backend::replay(std::span<const Launch>, std::unique_ptr<Replays>&) { return false; }
+absl::StatusOr<bool> Backend::rehearse(std::span<const Launch>, std::unique_ptr<Replays>&) { return false; }
 
 std::unique_ptr<Backend> missing_backend(std::string name, absl::Status why) {
   return std::make_unique<MissingBackend>(std::move(name), std::move(why));

@@ -86,6 +86,8 @@ class Backend {
   virtual absl::StatusOr<std::shared_ptr<Memory>> arena(std::int64_t bytes, Loc made_at);
   /// Runs these in order, if it knows a faster way than one by one; `replays`, which it sets, is that program's.
   virtual absl::StatusOr<bool> replay(std::span<const Launch> launches, std::unique_ptr<Replays>& replays);
+  /// Makes what `replay` of these, with whatever buffers, will need, and runs nothing; false where that is nothing.
+  virtual absl::StatusOr<bool> rehearse(std::span<const Launch> launches, std::unique_ptr<Replays>& replays);
 
   Flights& flights() { return flights_; }
   /// Where runs wait for their turn, holding memory; null where nobody has said so.

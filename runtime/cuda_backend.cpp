@@ -56,6 +56,7 @@ class CudaBackend final : public Backend {
   absl::StatusOr<std::shared_ptr<const std::byte>> note(const std::byte* from, std::int64_t bytes) override;
   absl::StatusOr<std::shared_ptr<Memory>> arena(std::int64_t bytes, Loc made_at) override;
   absl::StatusOr<bool> replay(std::span<const Launch> launches, std::unique_ptr<Replays>& replays) override;
+  absl::StatusOr<bool> rehearse(std::span<const Launch> launches, std::unique_ptr<Replays>& replays) override;
 
  private:
   absl::StatusOr<int> attribute(cuda::CUdevice_attribute what) const;
@@ -237,6 +238,12 @@ absl::StatusOr<bool> CudaBackend::replay(std::span<const Launch> launches, std::
   if (absl::Status status = gpu_.enter(); !status.ok()) return status;
   if (!replays) replays = std::make_unique<CudaGraphs>(gpu_, capture_);
   return static_cast<CudaGraphs&>(*replays).run(launches, compute_);
+}
+
+absl::StatusOr<bool> CudaBackend::rehearse(std::span<const Launch> launches, std::unique_ptr<Replays>& replays) {
+  if (absl::Status status = gpu_.enter(); !status.ok()) return status;
+  if (!replays) replays = std::make_unique<CudaGraphs>(gpu_, capture_);
+  return static_cast<CudaGraphs&>(*replays).prepare(launches);
 }
 
 absl::StatusOr<bool> CudaBackend::call(const codegen::LibraryCall& call, Kernel* around,

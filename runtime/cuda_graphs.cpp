@@ -3,6 +3,7 @@
 #include "runtime/cuda_graphs.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "absl/hash/hash.h"
@@ -66,29 +67,51 @@ void CudaGraphs::destroy(Graph& graph) {
   if (graph.graph) (void)gpu_.cuda.cuGraphDestroy(graph.graph);
 }
 
-absl::StatusOr<bool> CudaGraphs::run(std::span<const Launch> launches, cuda::CUstream stream) {
-  if (launches.size() < kFewest) return false;
+CudaGraphs::Sequence* CudaGraphs::sequence_of(std::span<const Launch> launches) {
+  if (launches.size() < kFewest) return nullptr;
   std::vector<const Kernel*> kernels = kernels_of(launches);
   const std::size_t hash = absl::HashOf(kernels);
-  if (sequences_.size() == kMostSequences && !sequences_.contains(hash)) return false;
+  if (sequences_.size() == kMostSequences && !sequences_.contains(hash)) return nullptr;
   Sequence& sequence = sequences_.try_emplace(hash, Sequence{kernels}).first->second;
-  if (sequence.is_refused || sequence.kernels != kernels || sequence.runs++ == 0) return false;
+  return sequence.is_refused || sequence.kernels != kernels ? nullptr : &sequence;
+}
+
+CudaGraphs::Graph* CudaGraphs::add_graph(Sequence& sequence, std::span<const Launch> launches) {
+  absl::StatusOr<Graph> captured = capture(launches);
+  if (captured.ok()) return &sequence.graphs.emplace_back(*std::move(captured));
+  ir::log(ir::LogTopic::runtime, "{}: no graph of {} kernels: {}", gpu_.name, launches.size(),
+          std::string(captured.status().message()));
+  sequence.is_refused = true;
+  return nullptr;
+}
+
+bool CudaGraphs::prepare(std::span<const Launch> launches) {
+  Sequence* const sequence = sequence_of(launches);
+  if (!sequence) return false;
+  sequence->runs = std::max<std::uint64_t>(sequence->runs, 1);  // its kernels are loaded, as by a first run
+  while (sequence->graphs.size() < kMostGraphs) {
+    Graph* const graph = add_graph(*sequence, launches);
+    if (!graph) return false;
+    graph->buffers = buffers_of(launches);
+  }
+  return true;
+}
+
+absl::StatusOr<bool> CudaGraphs::run(std::span<const Launch> launches, cuda::CUstream stream) {
+  Sequence* const found = sequence_of(launches);
+  if (!found || found->runs++ == 0) return false;
+  Sequence& sequence = *found;
 
   const std::vector<void*> buffers = buffers_of(launches);
   const auto nearest = std::ranges::min_element(sequence.graphs, {}, [&](const Graph& graph) {
-    return std::pair(differences(graph.buffers, buffers), graph.last_run);
+    const std::size_t count = differences(graph.buffers, buffers);
+    return std::tuple(count > 0, graph.last_run > 0, count, graph.last_run);  // one that never ran before one in use
   });
   Graph* graph = nearest == sequence.graphs.end() ? nullptr : &*nearest;
   const bool is_known = graph && graph->buffers == buffers;
   if (!is_known && sequence.graphs.size() < kMostGraphs) {
-    absl::StatusOr<Graph> captured = capture(launches);
-    if (!captured.ok()) {
-      ir::log(ir::LogTopic::runtime, "{}: no graph of {} kernels: {}", gpu_.name, launches.size(),
-              std::string(captured.status().message()));
-      sequence.is_refused = true;
-      return false;
-    }
-    graph = &sequence.graphs.emplace_back(*std::move(captured));
+    graph = add_graph(sequence, launches);
+    if (!graph) return false;
   } else if (!is_known) {
     if (absl::Status status = patch(*graph, launches); !status.ok()) {
       std::ranges::fill(graph->buffers, this);  // no buffer is there: the next run patches every launch

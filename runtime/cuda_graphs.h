@@ -23,6 +23,8 @@ class CudaGraphs final : public Replays {
 
   /// False where the launches are few, many, or new here. Each kernel is loaded by its first run.
   absl::StatusOr<bool> run(std::span<const Launch> launches, cuda::CUstream stream);
+  /// Makes all graphs that runs of these kernels, which are loaded, will use; false where there will be none.
+  bool prepare(std::span<const Launch> launches);
 
  private:
   /// One phase of one of the launches.
@@ -36,7 +38,7 @@ class CudaGraphs final : public Replays {
     cuda::CUgraphExec executable = nullptr;
     std::vector<Node> nodes = {};
     std::vector<void*> buffers = {};  // of all launches, as they are in the graph
-    std::uint64_t last_run = 0;
+    std::uint64_t last_run = 0;  // 0: never
   };
   struct Sequence {
     std::vector<const Kernel*> kernels;
@@ -45,6 +47,10 @@ class CudaGraphs final : public Replays {
     bool is_refused = false;  // by the driver
   };
 
+  /// Null where there are to be no graphs.
+  Sequence* sequence_of(std::span<const Launch> launches);
+  /// Null where the driver refuses.
+  Graph* add_graph(Sequence& sequence, std::span<const Launch> launches);
   absl::StatusOr<Graph> capture(std::span<const Launch> launches);
   absl::Status find_nodes(std::span<const Launch> launches, Graph& graph);
   absl::Status patch(Graph& graph, std::span<const Launch> launches);

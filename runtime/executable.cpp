@@ -302,8 +302,7 @@ absl::Status Executable::warm(Device& device) const {
     if (device.backend().is_host()) std::memset((*memory)->data(), 0, static_cast<std::size_t>(bytes));
     touched.push_back(*std::move(memory));
   }
-  if (!device.backend().is_host()) return device.backend().arena(program_.arena_bytes, Loc{}).status();
-  return absl::OkStatus();
+  return device.backend().is_host() ? absl::OkStatus() : rehearse(device);
 }
 
 }  // namespace sheaf::runtime

@@ -96,6 +96,8 @@ class Executable : public std::enable_shared_from_this<Executable> {
   Buffers run_here(Execution& execution) const;
 
   // execute.cpp
+  /// Makes the graphs that runs on a GPU will ask it for, of memory that stands for theirs.
+  absl::Status rehearse(Device& device) const;
   struct Outcome;
   Outcome perform(Execution& execution) const;
   void execute(Execution& execution) const;

@@ -203,6 +203,35 @@ FlightPtr Executable::in_flight(Addresses& at, EventPtr end, std::shared_ptr<Mem
   return std::make_shared<Flight>(std::move(load));
 }
 
+absl::Status Executable::rehearse(Device& device) const {
+  Execution execution{.device = device, .loc = {}};
+  execution.is_rehearsal = true;
+  const absl::StatusOr<const Constants*> constants = constants_on(device);
+  if (!constants.ok()) return constants.status();
+  execution.constants = *constants;
+  std::int64_t largest = 0;
+  for (const ir::Type& input : program_.inputs) largest = std::max(largest, input.bytes());
+  const absl::StatusOr<BufferPtr> any_input = Buffer::allocate(device, largest, Loc{});  // stands for each of them
+  if (!any_input.ok()) return any_input.status();
+  for (std::size_t i = 0; i < program_.inputs.size(); ++i) {
+    absl::StatusOr<Pin> pin = (*any_input)->pin();
+    if (!pin.ok()) return pin.status();
+    execution.inputs.push_back(*std::move(pin));
+  }
+  for (const ir::Type& output : program_.outputs) {
+    absl::StatusOr<std::shared_ptr<Memory>> memory = Memory::allocate(device.allocator(), output.bytes(), Loc{});
+    if (!memory.ok()) return memory.status();
+    execution.outputs.push_back(std::make_shared<Storage>(*std::move(memory)));
+  }
+  const std::lock_guard launch(launch_mutex());
+  if (absl::Status status = device.queue().drain(); !status.ok()) return status;  // graphs have one user at a time
+  const absl::StatusOr<std::shared_ptr<Memory>> arena = device.backend().arena(program_.arena_bytes, Loc{});
+  if (!arena.ok()) return arena.status();
+  Addresses at(*this, execution, (*arena)->data());
+  if (absl::Status status = run_steps(program_.steps, at); !status.ok()) return status;
+  return launch_waiting(at);
+}
+
 absl::Status Executable::run_steps(std::span<const codegen::Step> steps, Addresses& at) const {
   for (const codegen::Step& step : steps) {
     if (absl::Status status = step.control ? run_control(step, at) : run_kernel(step, at); !status.ok()) return status;
@@ -275,6 +304,7 @@ absl::Status Executable::run_control(const codegen::Step& step, Addresses& at) c
   const codegen::Control& control = *step.control;
   if (!std::holds_alternative<codegen::Loop>(control.what)) {
     if (absl::Status status = launch_waiting(at); !status.ok()) return status;
+    if (at.execution.is_rehearsal && !std::holds_alternative<codegen::Branch>(control.what)) return absl::OkStatus();
     if (!std::holds_alternative<codegen::Check>(control.what) &&
         !std::holds_alternative<codegen::LibraryCall>(control.what))
       if (absl::Status status = settle_checks(at); !status.ok()) return status;
@@ -348,6 +378,7 @@ class Executable::CarryPlaces {
     const std::byte* from = std::exchange(place.now, place.result);
     if (from == place.result) return absl::OkStatus();
     if (absl::Status status = executable_.launch_waiting(at_); !status.ok()) return status;
+    if (at_.execution.is_rehearsal) return absl::OkStatus();
     const DeviceSpan span(at_.backend(),
                           [&] { return copy_span("copy of a loop's carry", place.bytes, at_.execution); });
     return at_.backend().copy(place.result, from, place.bytes);
@@ -384,7 +415,9 @@ absl::Status Executable::run_while(const codegen::Loop& loop, Addresses& at) con
     if (absl::Status status = run_steps(loop.condition, at); !status.ok()) return status;
     if (absl::Status status = launch_waiting(at); !status.ok()) return status;
     if (absl::Status status = settle_checks(at); !status.ok()) return status;
-    const absl::StatusOr<std::uint8_t> holds = read_value<std::uint8_t>(at.backend(), at[loop.holds]);
+    const absl::StatusOr<std::uint8_t> holds = at.execution.is_rehearsal
+                                                   ? static_cast<std::uint8_t>(trip == 0)  // each step's launches once
+                                                   : read_value<std::uint8_t>(at.backend(), at[loop.holds]);
     if (!holds.ok()) return holds.status();
     if (*holds == 0) break;
     for (std::size_t k = 0; k < places.size(); ++k) {
@@ -398,6 +431,13 @@ absl::Status Executable::run_while(const codegen::Loop& loop, Addresses& at) con
 }
 
 absl::Status Executable::run_branch(const codegen::Branch& branch, Addresses& at) const {
+  if (at.execution.is_rehearsal) {  // what comes behind is another graph for each; here it goes with the last
+    for (const std::vector<codegen::Step>& steps : branch.branches) {
+      if (absl::Status status = launch_waiting(at); !status.ok()) return status;
+      if (absl::Status status = run_steps(steps, at); !status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
   const absl::StatusOr<std::int32_t> index = read_value<std::int32_t>(at.backend(), at[branch.index]);
   if (!index.ok()) return index.status();
   const auto last = static_cast<std::int32_t>(branch.branches.size()) - 1;
@@ -516,7 +556,9 @@ absl::Status Executable::launch_waiting(Addresses& at) const {
     launches.push_back({kernels_[step->kernel].get(), {buffers, step->buffers.size()}});
     buffers += step->buffers.size();
   }
-  const absl::StatusOr<bool> replayed = at.backend().replay(launches, replays_on(at.execution.device));
+  std::unique_ptr<Replays>& replays = replays_on(at.execution.device);
+  const absl::StatusOr<bool> replayed = at.execution.is_rehearsal ? at.backend().rehearse(launches, replays)
+                                                                  : at.backend().replay(launches, replays);
   if (!replayed.ok())
     return absl::Status(replayed.status().code(), fmt::format("{}: {}: {}", to_string(at.execution.loc), program_.name,
                                                               std::string(replayed.status().message())));
@@ -529,6 +571,7 @@ absl::Status Executable::launch_waiting(Addresses& at) const {
 absl::Status Executable::launch_one_by_one(Addresses& at) const {
   void* const* buffers = at.buffers.data();
   for (const codegen::Step* step : at.waiting) {
+    if (at.execution.is_rehearsal) break;
     if (absl::Status status = launch(*step, {buffers, step->buffers.size()}, at); !status.ok()) return status;
     buffers += step->buffers.size();
   }

@@ -26,6 +26,7 @@ struct Executable::Execution {
   std::shared_ptr<SpmdRun> spmd = nullptr;  // of a run on several devices, which finishes the completion
   int position = 0;  // of the device in the mesh
   std::uint64_t call = 0;  // that a profile knows it by
+  bool is_rehearsal = false;  // a GPU's launches become graphs, and nothing is asked of it
 };
 
 /// Storage claimed for outputs, given back if the dispatch fails before the donation.

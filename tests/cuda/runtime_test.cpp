@@ -187,6 +187,32 @@ TEST_CASE("a program's second run makes a graph of its kernels, and only those t
         "all alike\n");
 }
 
+TEST_CASE("[gpu warm] a program" * doctest::skip()) {
+  auto f = jit([](Array h, Array w) {
+    const Array end = while_loop([](Array x) { return sum(x) > 40; }, [&](Array x) { return layers(x, w) * 0.5; }, h);
+    return layers(end + fori_loop(0, 4, [&](Array, Array x) { return tanh(dot(x, w)); }, h), w);
+  });
+  const Array w = square(0.1).wait(), x = square(0.5).wait();
+  const std::int64_t launched = runtime::counters().launches;
+  {
+    const Counted counted;
+    warm(f, x, w);
+    say("{}", counted.graphs().find(" 0 graphs") == std::string::npos ? "graphs made" : "no graphs");
+  }
+  say("{} launched", runtime::counters().launches - launched);
+  const std::int64_t made = runtime::counters().graphs_instantiated;
+  std::vector<Array> kept;
+  for (int i = 0; i < 6; ++i) kept.push_back(f(x, w).wait());
+  say("{} made later", runtime::counters().graphs_instantiated - made);
+  bool is_alike = true;
+  for (const Array& y : kept) is_alike &= corner(y) == corner(kept[0]);
+  say("{}", is_alike ? "all alike" : "different");
+}
+
+TEST_CASE("warm makes the graphs of a program, loops and all, and runs none of its kernels") {
+  CHECK(said_in_any_order("gpu warm") == "graphs made\n0 launched\n0 made later\nall alike\n");
+}
+
 TEST_CASE("[gpu many buffers] a program" * doctest::skip()) {
   auto f = jit([](const std::vector<Array>& all) {  // sorted by the first, which is one kernel
     const std::vector<Array> sorted = sort_together(all);

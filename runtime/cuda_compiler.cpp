@@ -243,6 +243,17 @@ void compile_together(std::span<const KernelCode* const> kernels, const Together
 
 }  // namespace
 
+std::vector<KernelFile> cuda_files(const Kernel& kernel) {
+  const CompiledKernel& compiled = *kernel.compiled();
+  const CudaModulePtr module = compiled.cuda->module();
+  std::string image(reinterpret_cast<const char*>(module->image().data()), module->image().size());
+  const Record record{.module = codegen::fingerprint(image),
+                      .origin = module->origin(),
+                      .code_bytes = compiled.code_bytes,
+                      .entries = compiled.cuda->taken()};
+  return {{"kernel", kernel.code().key, to_text(record)}, {"cubin", record.module, std::move(image)}};
+}
+
 std::vector<absl::StatusOr<CompiledKernel>> compile_cuda(std::span<const KernelCode* const> kernels) {
   std::vector<absl::StatusOr<CompiledKernel>> out(kernels.size(), absl::UnknownError("not compiled"));
   std::vector<std::size_t> missing;

@@ -27,6 +27,7 @@ class CudaModule {
   /// is no machine code for it; its other errors.
   absl::StatusOr<cuda::CUmodule> on(const Cuda& cuda, int ordinal);
   const std::vector<std::byte>& image() const { return image_; }
+  const std::string& origin() const { return origin_; }
 
  private:
   const std::vector<std::byte> image_;

@@ -70,6 +70,11 @@ DiskCache::DiskCache(DiskCacheOptions options)
 }
 
 std::optional<DiskCache::Found> DiskCache::find(std::string_view kind, std::string_view key) {
+  {
+    std::lock_guard lock(mutex_);
+    const auto it = carried_.find(std::pair(std::string(kind), std::string(key)));
+    if (it != carried_.end()) return it->second;
+  }
   std::optional<Found> found = has_folder_ ? find_in(folder_, kind, key) : std::nullopt;
   const bool is_read_only = !found && read_only_;
   if (is_read_only) found = find_in(*read_only_, kind, key);
@@ -124,6 +129,11 @@ void DiskCache::warn(const std::string& trouble) {
     if (stats_.trouble.empty()) stats_.trouble = trouble;
   }
   ir::warn(trouble);
+}
+
+void DiskCache::carry(std::string_view kind, std::string_view key, std::string bytes, std::string from) {
+  std::lock_guard lock(mutex_);
+  carried_.insert_or_assign(std::pair(std::string(kind), std::string(key)), Found{std::move(bytes), std::move(from)});
 }
 
 CacheStats DiskCache::stats() const {

@@ -5,10 +5,12 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "runtime/cache_folder.h"
 #include "sheaf/cache.h"
@@ -39,6 +41,8 @@ class DiskCache {
   std::optional<Found> find(std::string_view kind, std::string_view key);
   /// Takes the place of what is there. `about`: one line for people.
   void store(std::string_view kind, std::string_view key, std::string_view about, std::string_view bytes);
+  /// Bytes of an entry that came with a file, `from`: found before what is stored.
+  void carry(std::string_view kind, std::string_view key, std::string bytes, std::string from);
   CacheStats stats() const;
 
  private:
@@ -55,6 +59,7 @@ class DiskCache {
 
   mutable std::mutex mutex_;  // guards the rest
   CacheStats stats_;
+  std::map<std::pair<std::string, std::string>, Found> carried_;  // by kind and key
 };
 
 }  // namespace sheaf::runtime

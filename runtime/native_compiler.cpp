@@ -65,4 +65,13 @@ absl::StatusOr<CompiledKernel> compile_native(const codegen::KernelCode& code) {
   return load_object(code, unit.symbol, *object);
 }
 
+absl::StatusOr<std::string> object_of(const codegen::KernelCode& code) {
+  if (std::optional<DiskCache::Found> found = DiskCache::global().find("object", code.key))
+    return std::move(found->bytes);
+  const codegen::CompileUnit unit{.kernel = code.kir.get(), .symbol = symbol_of(code)};
+  absl::StatusOr<std::vector<std::byte>> object = codegen::compile_cpu(std::span(&unit, 1), codegen::host_cpu_target());
+  if (!object.ok()) return with_name(object.status(), code.name);
+  return std::string(reinterpret_cast<const char*>(object->data()), object->size());
+}
+
 }  // namespace sheaf::runtime

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "runtime/kernel.h"
@@ -12,5 +13,7 @@ namespace sheaf::runtime {
 std::optional<CompiledKernel> read_native(const codegen::KernelCode& code);
 /// Compiles, stores and loads; counts and logs. The compiler's and the loader's errors, with the kernel's name.
 absl::StatusOr<CompiledKernel> compile_native(const codegen::KernelCode& code);
+/// Its object's bytes, from the disk cache or the compiler.
+absl::StatusOr<std::string> object_of(const codegen::KernelCode& code);
 
 }  // namespace sheaf::runtime

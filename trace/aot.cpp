@@ -22,17 +22,6 @@
 
 namespace sheaf::aot::detail {
 
-struct Lowering {
-  Ptr<Program> program;
-  Planned planned;
-  // Of the inputs; null: on the first device, because nobody put any of them anywhere.
-  std::vector<const Placement*> in;
-};
-struct Code {
-  Ptr<Lowering> lowering;
-  CompiledPtr compiled;
-};
-
 namespace {
 
 std::int64_t bytes_of(const std::vector<ir::Type>& types) {
@@ -244,8 +233,21 @@ Memory memory(const Lowering& l) {
 
 // ---- Compiled ----
 
+namespace {
+
+// As a call of the function itself would find it.
+void compile_bucket(const Program& p) {
+  std::vector<const Array*> inputs;
+  for (const Array& x : p.bucket_likes) inputs.push_back(&x);
+  const CompiledPtr compiled = sheaf::compile(p.bucket->plan(inputs, {}, p.loc).planned, {p.what, p.loc});
+  if (const runtime::ExecutablePtr e = compiled->executable()) check(e->warm(runtime::device(0)), p.loc);
+}
+
+}  // namespace
+
 Ptr<Code> compile(const Ptr<Lowering>& l) {
   const Loc loc = l->program->loc;
+  if (l->program->bucket) compile_bucket(*l->program);
   const Mesh& mesh = l->planned.program.mesh;
   if (mesh) check_has_devices(l->program->what, mesh, loc);
   CompiledPtr compiled = sheaf::compile(l->planned, {l->program->what, loc});

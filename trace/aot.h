@@ -24,6 +24,22 @@ struct aot::detail::Program {
   sheaf::Traced traced;
   std::shared_ptr<const Runnable> runnable;
   std::vector<Array> likes = {};  // what the leaves were, without their values: where they lay counts
+  MeshWishes wishes = {};
+  // Of a function with buckets: what a call runs in its place, and arrays like those it would be run on.
+  std::shared_ptr<const Runnable> bucket = nullptr;
+  std::vector<Array> bucket_likes = {};
+};
+
+struct aot::detail::Lowering {
+  Ptr<Program> program;
+  Planned planned;
+  // Of the inputs; null: on the first device, because nobody put any of them anywhere.
+  std::vector<const Placement*> in;
+};
+
+struct aot::detail::Code {
+  Ptr<Lowering> lowering;
+  CompiledPtr compiled;
 };
 
 }  // namespace sheaf

@@ -200,7 +200,7 @@ std::atomic<std::shared_ptr<const Observer>>& observer() {
 }
 
 void check_may_compile(const Asked& asked) {
-  if (is_warm_required)
+  if (is_warm_required && !asked.is_loaded)
     throw RuntimeError(asked.loc, fmt::format("{}: would be compiled, and require_warm allows that no more: {}",
                                               asked.what, why_text(asked)));
 }
@@ -212,8 +212,8 @@ CompiledPtr find_or_make(const MeshProgram& f, const std::vector<bool>& donated,
   const auto program = programs().get_or_make(program_key(f, donated), [&]() -> absl::StatusOr<CompiledPtr> {
     check_may_compile(asked);
     record_manifest_if_asked();
-    ir::log(ir::LogTopic::compile, "{} at {} is compiled for {}: {}", asked.what, to_string(loc), to_string(f.target),
-            why_text(asked));
+    ir::log(ir::LogTopic::compile, "{} at {} is {} for {}: {}", asked.what, to_string(loc),
+            asked.is_loaded ? "loaded" : "compiled", to_string(f.target), why_text(asked));
     std::shared_ptr<Compiled> made = interprets() ? interpreted(f) : make();
     made->source = {f, donated, asked.what, loc};
     ++loaded;

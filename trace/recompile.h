@@ -59,6 +59,7 @@ struct Asked {
   std::string what;  // "jit step"
   Loc loc = {};  // of the call
   std::vector<KeyChange> changes = {};  // none: the first time
+  bool is_loaded = false;  // with all its code from a file: nothing is compiled
 };
 std::string why_text(const Asked& asked);
 

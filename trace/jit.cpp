@@ -18,6 +18,7 @@
 #include "trace/aot.h"
 #include "trace/apply.h"
 #include "trace/axes.h"
+#include "trace/buckets.h"
 #include "trace/mesh.h"
 #include "trace/messages.h"
 #include "trace/precision.h"
@@ -69,9 +70,11 @@ class detail::JitFunction {
     name_ = options_.name.empty() ? name_from(loc) : options_.name;
     for (char& c : name_)
       if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
+    if (!options_.buckets.empty()) bucketed_ = bucketed_calls();
   }
 
   const Structure& call(const FlatCall& call, Leaves& out) {
+    if (bucketed_ && !Recorder::current()) return bucketed_->call(call, out);
     const EntryPtr entry = find(call);
     if (Recorder* r = Recorder::current()) stage(*r, *entry, call, out);
     else execute(*entry, call, out);
@@ -98,8 +101,10 @@ class detail::JitFunction {
                            .arguments = call.arguments(),
                            .statics = e->statics,
                            .traced = e->traced,
-                           .runnable = e->program};
+                           .runnable = e->program,
+                           .wishes = wishes(call, e->traced)};
     for (const Array* x : call.leaves()) p.likes.push_back(without_value(*x->node()));
+    if (bucketed_) p.bucket = bucketed_->runnable(call, p.bucket_likes);
     return std::make_shared<const aot::detail::Program>(std::move(p));
   }
 
@@ -112,10 +117,37 @@ class detail::JitFunction {
       for (const Compiled* p : e->program->programs())
         if (std::find(programs.begin(), programs.end(), p) == programs.end()) programs.push_back(p);
     }
+    if (bucketed_)
+      for (const Compiled* p : bucketed_->programs())
+        if (std::find(programs.begin(), programs.end(), p) == programs.end()) programs.push_back(p);
     return static_cast<std::int64_t>(programs.size());
   }
 
  private:
+  std::unique_ptr<BucketedCalls> bucketed_calls() {
+    if (options_.mesh || !options_.in_shardings.empty() || !options_.out_shardings.empty())
+      throw TypeError(loc_, fmt::format("{}: .buckets are for programs of one device: leave out .mesh, .in_shardings "
+                                        "and .out_shardings",
+                                        what_));
+    return std::make_unique<BucketedCalls>(BucketedCalls::Options{
+        .how = tracing(),
+        .buckets = options_.buckets,
+        .donate = options_.donate,
+        .site = site_,
+        .function = number_,
+        .texts = texts_,
+        .again = again_,
+        .count_trace = [this] { count_trace(); }});
+  }
+
+  Tracing tracing() const {
+    return {.what = what_, .name = name_, .args = options_.args, .loc = loc_, .precise = true, .is_kept = true};
+  }
+  void count_trace() {
+    ++traces_;
+    ++all_traces;
+  }
+
   static bool matches(const Entry& e, const FlatCall& call) {
     const std::span<const Array* const> leaves = call.leaves();
     if (call.types() != e.cpp_types || leaves.size() != e.types.size() || call.statics() != e.statics ||
@@ -156,8 +188,6 @@ class detail::JitFunction {
   }
 
   EntryPtr trace(const FlatCall& call, const std::vector<LeafType>& types) {
-    const Tracing how{
-        .what = what_, .name = name_, .args = options_.args, .loc = loc_, .precise = true, .is_kept = true};
     auto e = std::make_shared<Entry>();
     e->types = types;
     e->statics = call.statics();
@@ -165,9 +195,8 @@ class detail::JitFunction {
     e->cpp_types = call.types();
     e->precision = default_precision();
     e->donated = donated_leaves(call);
-    e->traced = trace_call(call, how, types);
-    ++traces_;
-    ++all_traces;
+    e->traced = trace_call(call, tracing(), types);
+    count_trace();
     const std::vector<KeyChange> changes = note_why(call, types);
     if (std::find(e->donated.begin(), e->donated.end(), true) == e->donated.end()) e->donated.clear();
     else e->donated.resize(e->traced.function->params().size(), false);
@@ -287,6 +316,7 @@ class detail::JitFunction {
   FunctionSite site_;
   std::int64_t number_ = 0;  // among all there have been
   std::shared_ptr<Recompilations> again_ = std::make_shared<Recompilations>();
+  std::unique_ptr<BucketedCalls> bucketed_;  // null: there are none
   std::string what_, name_;
   std::atomic<std::int64_t> traces_{0};
   std::atomic<const Entry*> last_{nullptr};
@@ -310,6 +340,15 @@ struct IdentityKey {
   }
 };
 
+std::string buckets_text(const std::vector<Buckets>& buckets) {
+  std::string s;
+  for (const Buckets& b : buckets) {
+    s += fmt::format("{}[{}] for", s.empty() ? "" : "; ", fmt::join(b.sizes, ", "));
+    for (const Buckets::Dim& d : b.dims) s += fmt::format(" dim {} of argument {}", d.dim, d.argument);
+  }
+  return s;
+}
+
 OptionTexts option_texts(const JitOptions& o) {
   const auto specs_text = [](const std::vector<Specs>& list) {
     std::string s;
@@ -323,7 +362,8 @@ OptionTexts option_texts(const JitOptions& o) {
           {"mesh", o.mesh ? text_with_devices(o.mesh) : "none"},
           {"in_shardings", specs_text(o.in_shardings)},
           {"out_shardings", specs_text(o.out_shardings)},
-          {"limits", limits_text(o.limits)}};
+          {"limits", limits_text(o.limits)},
+          {"buckets", buckets_text(o.buckets)}};
 }
 
 std::string joined(const OptionTexts& texts) {

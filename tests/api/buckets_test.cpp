@@ -1,0 +1,239 @@
+// Buckets: one program for many lengths, whose values are those of each length's own program.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <optional>
+#include <random>
+#include <set>
+
+#include "ir/log.h"
+#include "sheaf/sheaf.h"
+#include "tests/message.h"
+
+using namespace sheaf;
+using tests::message_here;
+
+namespace {
+
+using V = std::vector<double>;
+V values(const Array& x) { return convert(x, f64).to_vector<double>(); }
+
+Array numbers(int seed, const Shape& shape) { return random::normal(random::key(seed), shape); }
+
+bool close(const Array& a, const Array& b) {
+  const V x = values(a), y = values(b);
+  if (a.shape() != b.shape()) return false;
+  for (std::size_t i = 0; i < x.size(); ++i)
+    if (!(std::abs(x[i] - y[i]) <= 1e-5 * (1 + std::abs(y[i]))) && !(std::isnan(x[i]) && std::isnan(y[i])))
+      return false;
+  return true;
+}
+
+struct RequireWarm {
+  RequireWarm() { require_warm(true); }
+  ~RequireWarm() { require_warm(false); }
+};
+
+const std::vector<std::int64_t> kSizes = {4, 8, 16, 32};
+
+/// Whether the function of arrays of every length from `from` on gives, through buckets, what it gives without them.
+template <class F>
+void check_lengths(F f, const Shape& like, int dim, std::int64_t from = 1) {
+  const auto exact = jit(f);
+  const auto bucketed = jit(f, {.buckets = {{.sizes = kSizes, .dims = {{0, dim}}}}});
+  for (std::int64_t n = from; n <= 32; n += n < 10 ? 1 : 5) {
+    Shape shape = like;
+    shape[static_cast<std::size_t>(dim)] = n;
+    const Array x = numbers(static_cast<int>(n), shape);
+    const auto wanted = tree_leaves(exact(x)), got = tree_leaves(bucketed(x));
+    REQUIRE(wanted.size() == got.size());
+    for (std::size_t j = 0; j < got.size(); ++j) {
+      INFO("length ", n, ", result ", j);
+      CHECK(close(got[j], wanted[j]));
+    }
+  }
+  CHECK(compiles(bucketed) <= 4);
+}
+
+}  // namespace
+
+TEST_CASE("200 random lengths take no more programs than there are buckets, and no kernels beyond those") {
+  const auto f = jit(
+      [](Array tokens, Array table, Array w) {
+        const Array x = table[tokens];  // [length, 8]
+        const Array scores = softmax(dot(x, swapaxes(x, 0, 1)) * 0.3, 1);
+        const Array mixed = tanh(dot(dot(scores, x), w)) + x;
+        return std::pair{mean(mixed, {.axes = {0}}), mixed};
+      },
+      {.buckets = {{.sizes = {16, 64, 256}, .dims = {{0, 0}}}}});
+  const Array table = numbers(1, {50, 8}), w = numbers(2, {8, 8});
+  const auto exact = [&](Array tokens) {
+    const Array x = table[tokens];
+    const Array scores = softmax(dot(x, swapaxes(x, 0, 1)) * 0.3, 1);
+    const Array mixed = tanh(dot(dot(scores, x), w)) + x;
+    return std::pair{mean(mixed, {.axes = {0}}), mixed};
+  };
+  std::mt19937 random(7);
+  std::set<std::int64_t> buckets;
+  for (int i = 0; i < 200; ++i) {
+    const std::int64_t n = 1 + static_cast<std::int64_t>(random() % 256);
+    const Array tokens = random::randint(random::key(i), {n}, 0, 50);
+    const Stats before = stats();
+    const bool is_new = buckets.insert(n <= 16 ? 16 : n <= 64 ? 64 : 256).second;
+    const auto [y, all] = f(tokens, table, w);
+    all.wait();
+    if (!is_new) CHECK(stats().programs == before.programs);
+    CHECK(all.shape() == Shape{n, 8});
+    if (i % 20 == 0) {
+      const auto [wanted, each] = exact(tokens);
+      CHECK(close(y, wanted));
+      CHECK(close(all, each));
+    }
+  }
+  CHECK(compiles(f) <= 3);
+  CHECK(why_recompiled(f).size() <= 2);
+}
+
+TEST_CASE("a bucket that was warmed up for one length compiles nothing for another") {
+  const auto f = jit([](Array x) { return x / mean(x) + 0.03125; }, {.name = "f", .buckets = {{.sizes = {8, 16}}}});
+  warm(f, abstract({5}));
+  const Array six = numbers(1, {6}), eight = numbers(2, {8});
+  std::optional<RequireWarm> nothing(std::in_place);
+  const Array a = f(six), b = f(eight);
+  nothing.reset();
+  CHECK(close(a, six / mean(six) + 0.03125));
+  CHECK(close(b, eight / mean(eight) + 0.03125));
+}
+
+TEST_CASE("reductions of every kind leave the padding out") {
+  check_lengths(
+      [](Array x) {
+        return std::tuple{sum(x),
+                          mean(x),
+                          max(x, {.axes = {0}}),
+                          min(x, {.axes = {1}}),
+                          prod(x * 0.5, {.axes = {0}}),
+                          any(x > 2),
+                          all(x < 2),
+                          argmax(x, 0),
+                          argmin(x, 0),
+                          var(x),
+                          logsumexp(x, {.axes = {0}})};
+      },
+      {0, 3}, 0);
+}
+
+TEST_CASE("elementwise work, products, broadcasts, positions, running sums and transposes go along") {
+  check_lengths(
+      [](Array x) {
+        const Array n = arange(x.shape()[1], f32);
+        return std::tuple{exp(x) + n,
+                          dot(x, swapaxes(x, 0, 1)),
+                          cumsum(x, {.axis = 1}),
+                          cumsum(x, {.axis = 1, .reverse = true}),
+                          swapaxes(x, 0, 1),
+                          softmax(x, 1),
+                          x / sum(square(x))};
+      },
+      {3, 0}, 1);
+}
+
+TEST_CASE("gradients and batches go along") {
+  const Array w = numbers(3, {4, 4});
+  check_lengths(
+      [=](Array x) {
+        const auto loss = [&](Array v) { return mean(square(tanh(dot(x, v)))); };
+        const auto [value, g] = value_and_grad(loss)(w);
+        return std::tuple{value, g, vmap([](Array row) { return row / (1 + sum(abs(row))); })(x),
+                          grad([](Array y) { return sum(logsumexp(y, {.axes = {0}})); })(x)};
+      },
+      {0, 4}, 0);
+}
+
+TEST_CASE("a scan over the length keeps its carry beyond it, forwards, backwards and in its gradient") {
+  const Array w = numbers(4, {3, 3}) * 0.4;
+  check_lengths(
+      [=](Array x) {
+        const auto cell = [&](Array h, Array row) { return std::pair{tanh(dot(h, w) + row), h * 2}; };
+        const auto [last, all] = scan(cell, zeros({3}), x);
+        const Array back = scan(cell, ones({3}), x, {.reverse = true}).first;
+        const Array g = grad([&](Array h) { return sum(scan(cell, h, x).first); })(ones({3}) * 0.1);
+        return std::tuple{last, all, back, g};
+      },
+      {0, 3}, 0);
+}
+
+TEST_CASE("branches and loops until something holds see no padding") {
+  check_lengths(
+      [](Array x) {
+        const Array c = cond(sum(x) > 0, [](Array v) { return v * mean(v); }, [](Array v) { return v - max(v); }, x);
+        const Array l = while_loop([](Array v) { return max(abs(v)) > 0.1; }, [](Array v) { return v * 0.5; }, x);
+        return std::pair{c, l};
+      },
+      {0, 2}, 0);
+}
+
+TEST_CASE("numbers that a function computes from the length on the host are the length's own") {
+  check_lengths(
+      [](Array x) {
+        const auto n = static_cast<double>(x.shape()[0]);
+        return std::tuple{x * (1 / n), x + std::sqrt(n), sum(x) / std::max(n, 6.0)};
+      },
+      {0, 2}, 0);
+}
+
+TEST_CASE("two lengths, of several arguments, are padded each to its own") {
+  const auto f = [](Array a, Array b, Array m) { return std::pair{dot(a, b) * m, sum(a) + sum(m)}; };
+  const auto bucketed =
+      jit(f, {.buckets = {{.sizes = {4, 8}, .dims = {{0, 0}, {2, 0}}}, {.sizes = {4, 8}, .dims = {{1, -1}, {2, 1}}}}});
+  for (std::int64_t n : {1, 3, 4, 7, 8})
+    for (std::int64_t m : {1, 2, 4, 5, 8}) {
+      const Array a = numbers(1, {n, 3}), b = numbers(2, {3, m}), c = numbers(3, {n, m});
+      const auto [x, y] = bucketed(a, b, c);
+      const auto [u, v] = f(a, b, c);
+      CHECK(close(x, u));
+      CHECK(close(y, v));
+    }
+  CHECK(compiles(bucketed) <= 4);
+}
+
+TEST_CASE("a length beyond the buckets, or two where one is to be, is an error") {
+  const auto f = jit([](Array x, Array y) { return x + y; },
+                     {.name = "f", .buckets = {{.sizes = {4, 8}, .dims = {{0, 0}, {1, 0}}}}});
+  CHECK(message_here<ShapeError>([&] { f(ones({9}), ones({9})); }) ==
+        "HERE: jit f: .buckets: argument 0: dim 0 is 9, and the largest bucket is 8");
+  CHECK(message_here<ShapeError>([&] { f(ones({3}), ones({4})); }) ==
+        "HERE: jit f: .buckets: argument 0: dim 0 is 3 and argument 1: dim 0 is 4, which are to be one length");
+  CHECK(message_here<ShapeError>([&] { f(ones({}), ones({4})); }) ==
+        "HERE: jit f: .buckets: argument 0 is f32[], which has no dim 0");
+  const auto none = [] { jit([](Array x) { return x; }, {.name = "f", .buckets = {{.sizes = {}}}}); };
+  CHECK(message_here<TypeError>(none) == "HERE: jit f: .buckets: there must be sizes, and dims that have them");
+  const auto falling = [] { jit([](Array x) { return x; }, {.name = "f", .buckets = {{.sizes = {8, 4}}}}); };
+  CHECK(message_here<TypeError>(falling) == "HERE: jit f: .buckets: sizes are above 0 and ascend");
+}
+
+TEST_CASE("what has no rule, or mixes the length with other extents, is refused with its line") {
+  const JitOptions options{.name = "f", .buckets = {{.sizes = {4, 8}}}};
+  const auto sorted = jit([](Array x) { return sort(x); }, options);
+  CHECK(message_here<TypeError>([&] { sorted(ones({3})); }) ==
+        "HERE: jit f: .buckets: sort: it has no rule for a dim whose length varies; docs/buckets.md");
+  const auto flat = jit([](Array x) { return reshape(x, {2 * x.shape()[0]}); }, options);
+  CHECK(
+      message_here<TypeError>([&] { flat(ones({3, 2})); }) ==
+      "HERE: jit f: .buckets: reshape depends on the length in another way than having it as an extent; docs/buckets.md");
+}
+
+TEST_CASE("a length at which the function does something else is compiled for itself, with one warning") {
+  const auto f = jit([](Array x) { return x.shape()[0] == 3 ? x * 100 : sum(x) + x; },
+                     {.name = "f", .buckets = {{.sizes = {4, 8}}}});
+  std::vector<std::string> lines;
+  const ir::LogSink before = ir::set_log_sink([&](std::string_view line) { lines.emplace_back(line); });
+  const V three = values(f(ones({3}))), two = values(f(ones({2}))), again = values(f(ones({3})));
+  ir::set_log_sink(before);
+  CHECK(three == V{100, 100, 100});
+  CHECK(again == three);
+  CHECK(two == V{3, 3});
+  REQUIRE(lines.size() == 1);
+  CHECK(lines[0].find("jit f is compiled for its own length, and the bucket's program cannot stand for it") !=
+        std::string::npos);
+}

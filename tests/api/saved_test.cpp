@@ -126,7 +126,7 @@ TEST_CASE("a saved program of a mesh runs on it, and is told where its devices a
   const Mesh mesh({{"x", 4}});
   const Array x = device_put(ones({8, 3}), {mesh, P("x")});
   spread().trace(x, abstract({3, 2})).lower().compile().save(folder / "spread");
-  CHECK(said({{"SPREAD", folder / "spread"}, {"DEVICES", "4"}}) == "[24 24] P(\"x\")\n0 traced, 0 compiled\n");
+  CHECK(said({{"SPREAD", folder / "spread"}, {"DEVICES", "4"}}) == "[24. 24.] P(\"x\")\n0 traced, 0 compiled\n");
   CHECK(said({{"SPREAD", folder / "spread"}}) ==
         "program.cpp:2: load: " + folder / "spread" +
             ": jit spread runs on devices of the mesh [x=4] that are not here\n");

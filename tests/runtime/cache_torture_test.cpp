@@ -228,9 +228,9 @@ TEST_CASE("programs over a cache that is damaged meanwhile get their numbers" * 
 
 TEST_CASE("the same for minutes" * doctest::test_suite("soak")) {
   const std::string at = tests::empty_folder("cache_torture");
-  for (int round = 0; round < 20; ++round) {
+  for (int round = 0; round < 5; ++round) {
     share_and_kill(at, 300, 200);
     check_usable(at);
   }
-  run_and_damage(tests::empty_folder("cache_torture_programs"), 400, 16);
+  run_and_damage(tests::empty_folder("cache_torture_programs"), 200, 16);
 }

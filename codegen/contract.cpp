@@ -137,7 +137,7 @@ Tile choose_flat_tile(const ContractPlan& p, const CpuTarget& target) {
 
 constexpr std::int64_t kFlatRows = 16;
 constexpr std::int64_t kDirectBytes = 300'000;  // of the right operand: it then stays in L2 without packing
-constexpr std::int64_t kDirectWork = 1 << 18;  // multiply-adds, where packing would make them faster
+constexpr std::int64_t kDirectWork = 1 << 13;  // multiply-adds, where packing would make them faster
 constexpr std::int64_t kFarBytes = 1 << 20;
 constexpr std::int64_t kFarColumns = 2048;
 constexpr std::int64_t kDirectUnit = 1 << 20;  // multiply-adds

@@ -99,7 +99,7 @@ class Writer {
     Tiling t;
     t.stages = widest() <= 128 ? 2 : 1;
     if (widest() > 64) t.columns = widest() <= 96 ? 48 : 32;
-    if (widest() > 192 && has_score_operands()) t.columns = 16;
+    if (widest() > 96 && has_score_operands()) t.columns = 16;
     return t;
   }
   Tiling queries_tiling() const {

@@ -13,31 +13,36 @@ template <class... P>
 struct Params {};
 struct Generic {};  // auto parameters, overloads: the arguments' types decide
 
+// What a function may end with and is called without: the line of the call, and options that say so (IsLeftOut).
+template <class P>
+inline constexpr bool is_left_out =
+    std::same_as<std::remove_cvref_t<P>, Loc> || requires { typename std::remove_cvref_t<P>::IsLeftOut; };
+
 template <class Done, class... P>
-struct DropLoc;
+struct DropLast;
 template <class... D>
-struct DropLoc<Params<D...>> {
+struct DropLast<Params<D...>> {
   using type = Params<D...>;
 };
 template <class... D, class Last>
-struct DropLoc<Params<D...>, Last> {
-  using type = std::conditional_t<std::same_as<std::remove_cvref_t<Last>, Loc>, Params<D...>, Params<D..., Last>>;
+struct DropLast<Params<D...>, Last> {
+  using type = std::conditional_t<is_left_out<Last>, Params<D...>, Params<D..., Last>>;
 };
 template <class... D, class First, class Second, class... Rest>
-struct DropLoc<Params<D...>, First, Second, Rest...> : DropLoc<Params<D..., First>, Second, Rest...> {};
+struct DropLast<Params<D...>, First, Second, Rest...> : DropLast<Params<D..., First>, Second, Rest...> {};
 
 template <class F>
 struct ParamsOf {
   using type = Generic;
 };
 template <class R, class... P>
-struct ParamsOf<R (*)(P...)> : DropLoc<Params<>, P...> {};
+struct ParamsOf<R (*)(P...)> : DropLast<Params<>, P...> {};
 template <class R, class... P>
-struct ParamsOf<R (*)(P...) noexcept> : DropLoc<Params<>, P...> {};
+struct ParamsOf<R (*)(P...) noexcept> : DropLast<Params<>, P...> {};
 template <class C, class R, class... P>
-struct ParamsOf<R (C::*)(P...) const> : DropLoc<Params<>, P...> {};
+struct ParamsOf<R (C::*)(P...) const> : DropLast<Params<>, P...> {};
 template <class C, class R, class... P>
-struct ParamsOf<R (C::*)(P...) const noexcept> : DropLoc<Params<>, P...> {};
+struct ParamsOf<R (C::*)(P...) const noexcept> : DropLast<Params<>, P...> {};
 template <class F>
   requires requires { &F::operator(); }
 struct ParamsOf<F> : ParamsOf<decltype(&F::operator())> {};
@@ -57,6 +62,15 @@ struct StoredArgs<Params<P...>, A...> {
 };
 
 // ---- calling the user's function ----
+// A function by its address, which has no defaults.
+template <class F>
+inline constexpr bool is_ended_by_options = false;
+template <class R, class... P>
+  requires(sizeof...(P) > 0)
+inline constexpr bool is_ended_by_options<R (*)(P...)> =
+    is_left_out<std::tuple_element_t<sizeof...(P) - 1, std::tuple<P...>>> &&
+    !std::same_as<std::remove_cvref_t<std::tuple_element_t<sizeof...(P) - 1, std::tuple<P...>>>, Loc>;
+
 template <class P, class A>
 decltype(auto) as_param(A& a, Loc loc) {
   if constexpr (std::same_as<std::remove_cvref_t<P>, Operand>) return Operand(a, loc);
@@ -68,6 +82,7 @@ template <class F, class... P, class... A>
 decltype(auto) call_with(Params<P...>, const F& f, Loc loc, A&... args) {
   if constexpr (requires { f.call_at(loc, args...); }) return f.call_at(loc, args...);
   else if constexpr (requires { f(as_param<P>(args, loc)..., loc); }) return f(as_param<P>(args, loc)..., loc);
+  else if constexpr (is_ended_by_options<F>) return f(as_param<P>(args, loc)..., {});
   else return f(as_param<P>(args, loc)...);
 }
 template <class F, class... A>

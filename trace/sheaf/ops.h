@@ -145,6 +145,7 @@ bool all_equal(Operand x, Operand y);
 
 // ---- products ----
 struct ProductOptions {
+  using IsLeftOut = void;  // jit(dot), vmap(matmul): functions of two arrays
   std::optional<Precision> precision = {};  // of products of f32, in gradients too; full, or what a PrecisionScope says
 };
 /// Sum over x's last and y's second to last dim (last, if y has one dim): NumPy's dot.

@@ -131,7 +131,7 @@ class Lowering {
       return add_step(frame, plan.name, kir::attention_kernel(*e.regions[0]), std::move(inputs));
     }
     const Group group = kir::group_of(*e.regions[0]);
-    if (plan.schedule == ir::Schedule::contract) return add_contract(frame, plan.name, group, inputs, outputs);
+    if (plan.schedule == ir::Schedule::contract) return add_contract(frame, plan, group, inputs, outputs);
     inputs.insert(inputs.end(), outputs.begin(), outputs.end());
     const kir::Grain& grain = program_.target.is_gpu() ? kir::kCudaGrain : kir::kCpuGrain;
     add_step(frame, plan.name, kir::build_kernel(group, plan, grain), std::move(inputs));
@@ -345,13 +345,13 @@ class Lowering {
   }
 
   /// Reads its operands where they lie, through strides, where they do; else makes them.
-  void add_contract(Frame& frame, const std::string& name, const Group& group, const std::vector<BufferRef>& inputs,
+  void add_contract(Frame& frame, const ir::ops::Kernel& plan, const Group& group, const std::vector<BufferRef>& inputs,
                     const std::vector<BufferRef>& outputs) {
     const int node = kir::contraction_of(group);
-    SHEAF_CHECK(node >= 0, name + ": no contraction in its kernel");
+    SHEAF_CHECK(node >= 0, plan.name + ": no contraction in its kernel");
     const std::vector<int>& operands = group.nodes[node].operands;
     auto [kernel, reads] = kir::contract_kernel(group, kir::strided_operand(group, operands[0]),
-                                                kir::strided_operand(group, operands[1]));
+                                                kir::strided_operand(group, operands[1]), plan.in_place);
     std::vector<BufferRef> buffers;
     for (int i : reads) buffers.push_back(inputs[i]);
     buffers.insert(buffers.end(), outputs.begin(), outputs.end());
@@ -362,7 +362,7 @@ class Lowering {
     }
     const std::optional<Product> product =
         program_.target.is_gpu() && kernel.phases.empty() ? library_product(*kernel.contract) : std::nullopt;
-    add_step(frame, name, std::move(kernel), buffers);
+    add_step(frame, plan.name, std::move(kernel), buffers);
     if (!product) return;
     take_by_library(frame.steps, *product, buffers);
     program_.has_products = true;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 
 #include "codegen/kir/group.h"
 #include "codegen/kir/kir.h"
@@ -27,9 +28,10 @@ struct ContractKernel {
   Kernel kernel;
   std::vector<int> inputs;  // of the group, in the order of the parameters; its results are the next
 };
-/// Over operands that lie so; nullopt: that a prologue makes.
+/// Over operands that lie so; nullopt: that a prologue makes. `in_place`, by result: the input whose place it takes, or
+/// -1; empty: none takes any.
 ContractKernel contract_kernel(const Group& group, const std::optional<StridedOperand>& lhs,
-                               const std::optional<StridedOperand>& rhs);
+                               const std::optional<StridedOperand>& rhs, std::span<const std::int64_t> in_place = {});
 
 /// What makes operand 0 or 1, the left or the right one; null: it lies in memory. Axis 0 is the batch, axes 1 and 2 are
 /// the operand's rows (or columns) and its terms; axis 2 is that one of them along which the temporary has neighbours.

@@ -238,7 +238,7 @@ int contraction_of(const Group& g) {
 }
 
 ContractKernel contract_kernel(const Group& g, const std::optional<StridedOperand>& lhs,
-                               const std::optional<StridedOperand>& rhs) {
+                               const std::optional<StridedOperand>& rhs, std::span<const std::int64_t> in_place) {
   const Written w = written(g);
   const int node = contraction_of(g);
   std::optional<MadeOperand> made[2];
@@ -254,8 +254,10 @@ ContractKernel contract_kernel(const Group& g, const std::optional<StridedOperan
     return static_cast<BufferId>(kernel.params.size()) - 1;
   };
   NodeBuffers buffers(g.nodes.size(), -1);
+  // What a result takes the place of must not be read after that is written, as what is only read may be.
   const auto read = [&](int n) {
-    const BufferId buffer = param(n, Param::Access::read);
+    const bool is_replaced = std::find(in_place.begin(), in_place.end(), n) != in_place.end();
+    const BufferId buffer = param(n, is_replaced ? Param::Access::read_write : Param::Access::read);
     if (buffers[n] < 0) buffers[n] = buffer;
     all.inputs.push_back(n);
   };

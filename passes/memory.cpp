@@ -338,8 +338,11 @@ Memory assign(const FunctionRef& plan, const Offers& offers) { return Assignment
 
 bool may_overwrite(const Function& body, Schedule schedule, int i, int j) {
   if (schedule == Schedule::update || schedule == Schedule::scatter) return changed_param(body, j) == i;
-  if (schedule != Schedule::map) return false;
+  if (schedule != Schedule::map && schedule != Schedule::contract) return false;
   const Value p = body.params()[i];
+  // A contraction's own elements are stored before what follows reads anything.
+  const Value result = body.results()[j];
+  if (result.eqn() && nest_of(*result.eqn()) == Nest::contract) return false;
   if (body.results()[j].dims() != p.dims() || size_bytes(body.results()[j].dtype()) != size_bytes(p.dtype()))
     return false;
   // What depends on p must stay at p's position: elementwise equations of p's shape only.

@@ -102,3 +102,28 @@ TEST_CASE("an operand is made of what lies in no strides, and with a border, wit
     return %r
   })") == "pad_reshape_dot");
 }
+
+TEST_CASE("what follows a product takes the place of a residual that dies there, but not the product itself") {
+  const auto in_place = [](const std::string& summed) {
+    const passes::Plan plan = plan_of(R"(func @f(%x: f32[64, 64], %w: f32[64, 64]) -> f32[64], f32[64] {
+      %e: f32[64, 64] = exp %x
+      %s: f32[64] = reduce %e {kind=sum, dims=[1]}
+      %m: f32[64, 64] = broadcast %s {shape=[64, 64], dims=[0]}
+      %y: f32[64, 64] = div %e, %m
+      %z: f32[64, 64] = dot %y, %w {lhs=[1], rhs=[0]}
+      %p: f32[64, 64] = dot %z, %w {lhs=[1], rhs=[0]}
+      %q: f32[64, 64] = add %p, %y
+      %a: f32[64] = reduce %q {kind=sum, dims=[0]}
+      %b: f32[64] = reduce )" + summed +
+                                      R"( {kind=sum, dims=[1]}
+      return %a, %b
+    })");
+    std::string last;
+    for (const Eqn* e : plan.function->eqns())
+      if (e->op == &ops::kernel && e->attrs<ops::Kernel>().schedule == Schedule::contract)
+        last = sheaf::to_string(e->attrs<ops::Kernel>().in_place);
+    return last;
+  };
+  CHECK(in_place("%q") == "[2]");
+  CHECK(in_place("%p") == "[-1, 2]");
+}

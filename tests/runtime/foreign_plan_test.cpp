@@ -69,3 +69,27 @@ TEST_CASE("a plan made for a GPU is right on a CPU, interpreted and compiled") {
     }
   }
 }
+
+TEST_CASE("what a result of a product takes the place of is read before that is written") {
+  const auto module = ir::parse(R"(func @f(%x: f32[4, 6], %w: f32[6, 4], %u: f32[4, 4]) -> f32[4, 4], f32[4] {
+    %d: f32[4, 4] = dot %u, %u {lhs=[1], rhs=[0]}
+    %c: f32[4, 4] = dot %d, %u {lhs=[1], rhs=[0]}
+    %z: f32[4, 6] = dot %d, %x {lhs=[1], rhs=[0]}
+    %p: f32[4, 4] = dot %z, %w {lhs=[1], rhs=[0]}
+    %t: f32[4, 4] = max %p, 1.0:f32
+    %o: f32[4, 4] = mul %c, %t
+    %b: f32[4] = reduce %t {kind=sum, dims=[0]}
+    return %o, %b
+  })");
+  REQUIRE_MESSAGE(module.ok(), std::string(module.status().message()));
+  const passes::Plan plan = passes::run_pipeline(module->functions[0], {.target = {"sm_80"}});
+  std::string in_place;
+  for (const ir::Eqn* e : plan.function->eqns())
+    if (e->op == &ir::ops::kernel && e->num_out() == 2) in_place += to_string(e->attrs<ir::ops::Kernel>().in_place);
+  CHECK(in_place == "[2, -1]");
+  const Literals inputs = small_integers(*module->functions[0]), want = ir::eval(*module->functions[0], inputs);
+  for (const runtime::Tier tier : {runtime::Tier::interpreted, runtime::Tier::compiled}) {
+    const Literals got = run(codegen::lower(plan, {}), tier, inputs);
+    for (std::size_t j = 0; j < want.size(); ++j) CHECK(tests::same_bits(got[j], want[j]));
+  }
+}

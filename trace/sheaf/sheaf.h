@@ -3,6 +3,7 @@
 
 #include "sheaf/aot.h"
 #include "sheaf/array.h"
+#include "sheaf/cache.h"
 #include "sheaf/collectives.h"
 #include "sheaf/control.h"
 #include "sheaf/custom.h"

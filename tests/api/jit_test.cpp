@@ -94,6 +94,13 @@ TEST_CASE("a stateless lambda in a loop is traced once, functions by address") {
   CHECK(values(vmap(matmul)(ones({2, 1, 3}), ones({2, 3, 1}))) == V{3, 3});  // its options are left out
 }
 
+TEST_CASE("whoever takes a function by reference leaves its options out too") {
+  const Array v = ones({3}), w = arange(3.0);
+  CHECK(jvp(dot, std::tuple{v, w}, std::tuple{v, v}).second.item<float>() == 6);
+  CHECK(values(std::get<0>(vjp(dot, v, w).second(full({}, 2.0)))) == V{0, 2, 4});
+  CHECK(eval_shape(matmul, ones({2, 3}), ones({3, 4})).shape() == Shape{2, 4});
+}
+
 TEST_CASE("jit inside jit is a call, inlined on request") {
   auto inner = jit([](Array x) { return sin(x) * x; }, {.name = "inner"});
   auto outer = jit([&](Array x) { return inner(x) + inner(2 * x); }, {.name = "outer"});

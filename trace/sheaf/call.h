@@ -39,6 +39,8 @@ template <class R, class... P>
 struct ParamsOf<R (*)(P...)> : DropLast<Params<>, P...> {};
 template <class R, class... P>
 struct ParamsOf<R (*)(P...) noexcept> : DropLast<Params<>, P...> {};
+template <class R, class... P>
+struct ParamsOf<R(P...)> : ParamsOf<R (*)(P...)> {};
 template <class C, class R, class... P>
 struct ParamsOf<R (C::*)(P...) const> : DropLast<Params<>, P...> {};
 template <class C, class R, class... P>
@@ -70,6 +72,8 @@ template <class R, class... P>
 inline constexpr bool is_ended_by_options<R (*)(P...)> =
     is_left_out<std::tuple_element_t<sizeof...(P) - 1, std::tuple<P...>>> &&
     !std::same_as<std::remove_cvref_t<std::tuple_element_t<sizeof...(P) - 1, std::tuple<P...>>>, Loc>;
+template <class R, class... P>
+inline constexpr bool is_ended_by_options<R(P...)> = is_ended_by_options<R (*)(P...)>;
 
 template <class P, class A>
 decltype(auto) as_param(A& a, Loc loc) {

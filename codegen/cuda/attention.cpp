@@ -93,6 +93,7 @@ class Writer {
     if (widest() > 64) t.columns = 48;
     if (widest() > 112 || (widest() > 96 && (has_score_operands() || f() != v()))) t.columns = 32;
     if (widest() > 128 && widest() <= 192) t.columns = 64;
+    if (widest() > 112 && widest() <= 128 && a_.bias.is_there()) t.columns = 16;
     return t;
   }
   Tiling keys_tiling() const {
@@ -107,6 +108,7 @@ class Writer {
     t.stages = widest() <= 128 ? 2 : 1;
     if (a_.queries > 64 && widest() <= 64) t.rows = 128;
     if (t.rows > 64 || widest() > 128) t.columns = 32;
+    if (widest() > 192 && a_.bias.is_there()) t.columns = 16;
     return t;
   }
   bool is_bf16() const { return a_.query.dtype == DType::bf16; }

@@ -108,7 +108,6 @@ class Writer {
     t.stages = widest() <= 128 ? 2 : 1;
     if (a_.queries > 64 && widest() <= 64) t.rows = 128;
     if (t.rows > 64 || widest() > 128) t.columns = 32;
-    if (widest() > 192 && a_.bias.is_there()) t.columns = 16;
     return t;
   }
   bool is_bf16() const { return a_.query.dtype == DType::bf16; }

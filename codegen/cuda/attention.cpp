@@ -96,11 +96,11 @@ class Writer {
     if (widest() > 112 && widest() <= 128 && a_.bias.is_there()) t.columns = 16;
     return t;
   }
-  Tiling keys_tiling() const {
+  Tiling keys_tiling(bool key) const {
     Tiling t;
     t.stages = widest() <= 128 ? 2 : 1;
     if (widest() > 64) t.columns = widest() <= 96 ? 48 : 32;
-    if (widest() > 96 && has_score_operands()) t.columns = 16;
+    if (key && widest() > 96 && has_score_operands()) t.columns = 16;
     return t;
   }
   Tiling queries_tiling() const {
@@ -347,7 +347,7 @@ class Writer {
   }
 
   void write_keys(bool key, bool value) {
-    const Tiling t = keys_tiling();
+    const Tiling t = keys_tiling(key);
     const std::int64_t main =
         2 * (t.rows * (f() + (key ? v() : 0)) + t.stages * t.columns * (f() + v())) + 8 * t.stages * t.columns;
     const std::int64_t end = 2 * t.rows * ((key ? f() : 0) + (value ? v() : 0));

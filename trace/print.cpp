@@ -8,6 +8,7 @@
 #include <ostream>
 
 #include "ir/literal.h"
+#include "sheaf/mesh.h"
 #include "trace/array_node.h"
 #include "trace/messages.h"
 
@@ -137,5 +138,11 @@ std::string to_string(const Array& x, const PrintOptions& options) {
 }
 
 std::ostream& operator<<(std::ostream& out, const Array& x) { return out << to_string(x); }
+std::ostream& operator<<(std::ostream& out, DType t) { return out << name(t); }
+std::ostream& operator<<(std::ostream& out, Loc loc) { return out << to_string(loc); }
+std::ostream& operator<<(std::ostream& out, Device device) { return out << to_string(device); }
+std::ostream& operator<<(std::ostream& out, const Mesh& mesh) { return out << to_string(mesh); }
+std::ostream& operator<<(std::ostream& out, const PartitionSpec& spec) { return out << to_string(spec); }
+std::ostream& operator<<(std::ostream& out, const NamedSharding& sharding) { return out << to_string(sharding); }
 
 }  // namespace sheaf

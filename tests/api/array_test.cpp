@@ -157,3 +157,11 @@ TEST_CASE("arrays print as nested lists and traced ones as their type and line")
   jit(prints, {.name = "f"})(ones({2}));
   CHECK(out.str().starts_with("Traced f32[2] at array_test.cpp:" + std::to_string(line)));
 }
+
+TEST_CASE("what arrays are made of and lie on prints as it is written") {
+  std::ostringstream out;
+  const Mesh mesh = Mesh::abstract({{"data", 4}, {"model", 2}});
+  out << bf16 << ' ' << Device{} << ' ' << Loc{"src/mlp.cpp", 9} << ' ' << mesh << ' ' << P("data", none) << ' '
+      << NamedSharding{mesh, P(none, "model")};
+  CHECK(out.str() == R"(bf16 cpu:0 mlp.cpp:9 [data=4, model=2] P("data", none) P(none, "model") on [data=4, model=2])");
+}

@@ -152,6 +152,7 @@ constexpr std::int64_t kWantedUnits = 16;
 constexpr std::int64_t kSmallestUnit = 8'000'000;  // multiply-adds
 
 constexpr std::int64_t kPanelBytes = 1 << 20;  // of the right operand, for one column of tiles: it stays in L2
+constexpr std::int64_t kFewestPositions = 32;  // that a packed right operand is for
 constexpr std::int64_t kBlockBytes = 1 << 20;  // of the terms of a block, in all rows and columns
 constexpr std::int64_t kBlockedUnits = 8;  // each of them reads all terms, so few are better
 constexpr std::int64_t kFewestTerms = 96;  // of a block: going back to the sums then costs little
@@ -205,11 +206,32 @@ void plan_direct(ContractPlan& p, const CpuTarget& target) {
   p.column_blocks = ceil_div(p.columns, p.block_columns);
 }
 
+bool has_many_terms(const ContractPlan& p) {
+  const std::int64_t widest = p.contract.m.extents.back() + 2 * std::int64_t{p.lanes};
+  return p.terms * widest * size_bytes(p.contract.rhs) > kPanelBytes && holds_sums(p);
+}
+
+// All positions meet the same right operand, as those of a convolution do, so that it may be packed for all of them.
+bool can_pack_columns(const ContractPlan& p) {
+  const std::vector<std::int64_t>& strides = p.contract.batch.rhs_strides;
+  const bool is_shared = std::all_of(strides.begin(), strides.end(), [](std::int64_t s) { return s == 0; });
+  return is_shared && !p.has_lhs_columns && p.terms > 0 && !has_many_terms(p);
+}
+
 // Rows or terms in several dims, as a convolution has: neighbouring rows read nearly the same elements, and packing
 // would write each of them many times over.
 bool can_slide(const ContractPlan& p) {
   const kir::Contract& c = p.contract;
-  return is_run(c.n, c.n.rhs_strides) && is_run(c.n, c.n.out_strides) && c.m.extents.back() >= kShortestRun;
+  const bool has_columns = is_run(c.n, c.n.rhs_strides) || can_pack_columns(p);
+  return has_columns && is_run(c.n, c.n.out_strides) && c.m.extents.back() >= kShortestRun;
+}
+
+// A column of tiles is a few short runs in each of many rows, which caches keep badly: where the right operand lies
+// beyond L2, panels are worth a copy that many positions share.
+bool packs_columns(const ContractPlan& p) {
+  if (!can_pack_columns(p)) return false;
+  if (!is_run(p.contract.n, p.contract.n.rhs_strides)) return true;
+  return p.terms * p.columns * size_bytes(p.contract.rhs) > kPanelBytes && p.batches * p.rows >= kFewestPositions;
 }
 
 // All dims of m but the last become dims of the batch.
@@ -298,20 +320,28 @@ void part_terms(ContractPlan& p, std::int64_t wanted) {
   p.term_blocks = p.terms / (terms * part);
 }
 
+void share_packing(ContractPlan& p, bool is_lhs) {
+  const std::int64_t batches = p.is_direct ? 1 : p.batches;  // those of a direct plan share it
+  const std::int64_t blocks = batches * (is_lhs ? p.row_blocks : p.column_blocks);
+  const std::int64_t count = blocks * (is_lhs ? p.block_rows : p.block_columns) * p.packed_lanes(p.terms);
+  const std::int64_t units = blocks * p.term_blocks;
+  p.shared.push_back({is_lhs, count * size_bytes(p.packed)});
+  p.phases.push_back({.units = units, .unit_ps = kPackedPs * count / std::max<std::int64_t>(units, 1)});
+}
+
 // Sums of very many terms, as in the gradient of a kernel, are taken over a few at a time, whose rows and columns stay
 // in L2 for all tiles and batches of a unit, as do their sums; otherwise a column of the right operand does, for all
 // rows of all batches.
 void plan_sliding(ContractPlan& p, const CpuTarget& target, const Dims& unmerged_rows) {
   const int bytes = size_bytes(p.contract.rhs);
-  const std::int64_t last_rows = p.contract.m.extents.back();
-  const bool has_many_terms = p.terms * (last_rows + 2 * p.lanes) * bytes > kPanelBytes && holds_sums(p);
-  if (has_many_terms && unmerged_rows.extents.back() >= kFlatRows) p.contract.m = unmerged_rows;
+  const bool are_many = has_many_terms(p), packs = packs_columns(p);
+  if (are_many && unmerged_rows.extents.back() >= kFlatRows) p.contract.m = unmerged_rows;
   const std::int64_t all_rows = p.rows;
   const int rows_dims = static_cast<int>(p.contract.m.extents.size()) - 1;
   part_rows(p);
   p.block_terms = p.contract.k.extents[0];
   p.term_blocks = 1;
-  if (has_many_terms) part_terms(p, kBlockBytes / ((p.rows + p.columns) * bytes));
+  if (are_many) part_terms(p, kBlockBytes / ((p.rows + p.columns) * bytes));
   const bool continues = p.term_blocks > 1;
   if (continues) p.unit_batches = std::max<std::int64_t>(1, all_rows / std::max<std::int64_t>(1, p.rows));
   const Tile tile = choose_sliding_tile(p, target, continues, rows_dims);
@@ -344,14 +374,10 @@ void plan_sliding(ContractPlan& p, const CpuTarget& target, const Dims& unmerged
   p.block_columns = wide * p.tile_columns();
   p.row_blocks = p.rows == 0 ? 0 : std::max<std::int64_t>(1, p.rows / p.block_rows);
   p.column_blocks = ceil_div(p.columns, p.block_columns);
-}
-
-void share_packing(ContractPlan& p, bool is_lhs) {
-  const std::int64_t blocks = p.batches * (is_lhs ? p.row_blocks : p.column_blocks);
-  const std::int64_t count = blocks * (is_lhs ? p.block_rows : p.block_columns) * p.packed_lanes(p.terms);
-  const std::int64_t units = blocks * p.term_blocks;
-  p.shared.push_back({is_lhs, count * size_bytes(p.packed)});
-  p.phases.push_back({.units = units, .unit_ps = kPackedPs * count / std::max<std::int64_t>(units, 1)});
+  if (!packs) return;
+  p.lane_terms = 1;
+  p.packed = p.computed;
+  share_packing(p, false);
 }
 
 // A unit is a few vectors of columns, which come from memory, each line of them once.

@@ -28,10 +28,10 @@ struct ContractPlan {
   int tile_rows = 1;  // of the register tile
   int tile_vectors = 1;  // its columns, in registers
 
-  /// Direct: operands are read where they lie. Otherwise blocks of both are packed first. Direct rows are of one dim;
-  /// the other dims of m have become batch dims. Blocks of terms are then `block_terms` elements of the dim of k that
-  /// follows `blocked_dims`, and whole dims after it; there is one block for each element of the blocked dims, or the
-  /// outermost dim is parted where there are none.
+  /// Direct: operands are read where they lie, but a right one in panels if it is `shared`. Otherwise blocks of both
+  /// are packed first. Direct rows are of one dim; the other dims of m have become batch dims. Blocks of terms are then
+  /// `block_terms` elements of the dim of k that follows `blocked_dims`, and whole dims after it; there is one block
+  /// for each element of the blocked dims, or the outermost dim is parted where there are none.
   bool is_direct = false;
   /// Streamed: few rows, all of which are packed first, once for all threads, against a right operand that is read
   /// where it lies and once only: some terms of many columns at a time; or, `is_turned`, where columns lie along their

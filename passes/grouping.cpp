@@ -370,11 +370,24 @@ class Grouper {
     assign(e, index, Role::full);
   }
 
-  // What sliding windows meet is read so often that its own layout is worth a copy.
-  static bool reads_through(const Eqn& hero, const Eqn& view) {
+  // What sliding windows meet is read so often that its own layout is worth a copy; but a kernel that all windows meet
+  // is packed by a CPU's product anyway.
+  bool reads_through(const Eqn& hero, const Eqn& view) const {
     if (nest_of(hero) != Nest::contract) return false;
     const bool meets_windows = is_sliding(hero.in(0)) || is_sliding(hero.in(1));
-    return !meets_windows || is_sliding(view.out());
+    if (!meets_windows || is_sliding(view.out())) return true;
+    return !target_.is_gpu() && ProductSize(hero).batch == 1 && has_short_windows(hero.in(0));
+  }
+
+  // Windows of fewer elements than there are windows: those that meet a kernel, not those that make its gradient.
+  static bool has_short_windows(Value v) {
+    if (!is_sliding(v)) return false;
+    while (v.eqn()->op != &ops::sliding_windows) v = v.eqn()->in(0);
+    const auto& windows = v.eqn()->attrs<ops::SlidingWindows>();
+    std::int64_t elements = 1, places = 1;
+    for (const std::int64_t size : windows.sizes) elements *= size;
+    for (const std::int64_t d : windows.dims) places *= v.dims()[d];
+    return elements <= places;
   }
 
   bool feeds_contraction(const Eqn& e) const {

@@ -44,6 +44,7 @@ void ContractEmitter::emit() {
     Value column_block = b_.CreateURem(columns_and_batch, inner), batch = b_.CreateUDiv(columns_and_batch, inner);
     if (plan_.has_columns_first) std::swap(column_block, batch);
     if (plan_.is_direct) {
+      if (!plan_.shared.empty()) packed_rhs_ = shared_block(false, column_block);
       emit_direct_unit(batch, rows_of(row_block), columns_of(column_block));
       return;
     }
@@ -81,7 +82,8 @@ void ContractEmitter::emit_packing_unit(Value unit, bool is_lhs) {
                       : batch_of(c.rhs, rhs_, c.rhs_offset, c.batch.rhs_strides, batch);
   Value to =
       packed_block(shared_block(is_lhs, block_and_batch), term_block, is_lhs ? plan_.block_rows : plan_.block_columns);
-  pack(packing_of(is_lhs), from, to, is_lhs ? rows_of(block) : columns_of(block), terms_of(term_block));
+  const Block terms = plan_.is_direct ? Block{constant(0), constant(plan_.terms)} : terms_of(term_block);
+  pack(packing_of(is_lhs), from, to, is_lhs ? rows_of(block) : columns_of(block), terms);
 }
 
 // Tiles that would reach over the last row are moved up instead: the rows they share with the tile above are computed
@@ -102,8 +104,16 @@ void ContractEmitter::emit_direct_unit(Value batches, Block rows, Block columns)
                   .rhs_term_strides = {c.k.rhs_strides.begin() + plan_.blocked_dims, c.k.rhs_strides.end()},
                   .inner_terms = {c.k.extents.begin() + plan_.blocked_dims + 1, c.k.extents.end()},
                   .continues = plan_.term_blocks > 1};
-  // Where the right operand comes from beyond L2 by runs as short as a tile, the hardware alone does not foresee them.
-  if (plan_.terms * plan_.columns * size_bytes(c.rhs) > kPrefetchedBytes) shape.prefetched_terms = kPrefetchedTerms;
+  const bool has_panels = !plan_.shared.empty();
+  if (has_panels) {
+    shape.rhs = plan_.packed;
+    std::int64_t step = plan_.tile_columns();
+    for (std::size_t i = shape.rhs_term_strides.size(); i-- > 0; step *= c.k.extents[i])
+      shape.rhs_term_strides[i] = step;
+  } else if (plan_.terms * plan_.columns * size_bytes(c.rhs) > kPrefetchedBytes) {
+    // The right operand comes from beyond L2 by runs as short as a tile, which the hardware alone does not foresee.
+    shape.prefetched_terms = kPrefetchedTerms;
+  }
   make_tiles(shape);
   Value last_row = b_.CreateSub(b_.CreateAdd(rows.first, rows.count), constant(plan_.tile_rows));
   const auto start_of = [&](const Strides& strides, Value block, Block terms) {
@@ -121,7 +131,9 @@ void ContractEmitter::emit_direct_unit(Value batches, Block rows, Block columns)
     emit_loop(b_, constant(0), rows.count, plan_.tile_rows, [&](Value i) {
       Value row = minimum(b_.CreateAdd(rows.first, i), last_row);
       Value a = element(c.lhs, lhs, b_.CreateAdd(b_.CreateMul(row, constant(c.m.lhs_strides[0])), a_term));
-      Value b = element(c.rhs, rhs, b_.CreateAdd(b_term, j));
+      Value b = has_panels ? element(plan_.packed, packed_rhs_,
+                                     b_.CreateMul(b_.CreateSub(j, columns.first), constant(plan_.terms)))
+                           : element(c.rhs, rhs, b_.CreateAdd(b_term, j));
       Value to = element(c.out, out, b_.CreateAdd(b_.CreateMul(row, constant(c.m.out_strides[0])), j));
       Value is_first = b_.CreateICmpEQ(block, constant(0));
       b_.CreateCall(tile, {terms.count, a, b, to, constant(c.m.out_strides[0]), is_first});

@@ -106,6 +106,7 @@ class ContractEmitter {
   // contract_pack.cpp
   void pack(const Packing& packing, Value from, Value to, Block outer, Block terms);
   void pack_runs(const Packing& packing, Value from, Value to, Value first, Block terms);
+  void pack_runs_of_terms(const Packing& packing, Value from, Value to, Value first, Value last, Block terms);
   void pack_transposed(const Packing& packing, Value from, Value to, Value first, Value last, Block terms);
   void pack_elements(const Packing& packing, Value from, Value to, Value first, Value last, Block terms, Value begin);
   void emit_packed_lanes(Value begin, Block terms, llvm::function_ref<void(Value lane, int terms_there)> body);

@@ -10,7 +10,9 @@ namespace sheaf::codegen {
 
 void ContractEmitter::pack(const Packing& packing, Value from, Value to, Block outer, Block terms) {
   const bool outer_is_run = packing.strides->size() == 1 && packing.strides->front() == 1;
-  const bool term_is_run = packing.term_strides->size() == 1 && packing.term_strides->front() == 1;
+  const Strides& inner_terms = plan_.contract.k.extents;
+  // Terms of several dims are taken a whole innermost dim at a time.
+  const bool term_is_run = packing.term_strides->back() == 1 && (inner_terms.size() == 1 || plan_.is_direct);
   const bool can_transpose = plan_.lanes > 1 && plan_.lanes <= 16;
   Value last = b_.CreateAdd(outer.first, b_.CreateSub(outer.count, constant(1)));
   Value lanes = packed_lanes(terms.count);
@@ -22,7 +24,7 @@ void ContractEmitter::pack(const Packing& packing, Value from, Value to, Block o
       Value is_full = b_.CreateICmpSLE(b_.CreateAdd(i, constant(packing.width)), outer.count);
       emit_if(b_, is_full, [&] { pack_runs(packing, from, panel, first, terms); }, one_by_one);
     } else if (term_is_run && can_transpose) {
-      pack_transposed(packing, from, panel, first, last, terms);
+      pack_runs_of_terms(packing, from, panel, first, last, terms);
     } else {
       one_by_one();
     }
@@ -57,6 +59,19 @@ void ContractEmitter::pack_runs(const Packing& packing, Value from, Value to, Va
       Value at = b_.CreateAdd(b_.CreateMul(lane, constant(packing.width)), constant(done));
       store_prefix(side_by_side(packing, loaded), element(plan_.packed, to, at), packing.width - done);
     }
+  });
+}
+
+void ContractEmitter::pack_runs_of_terms(const Packing& packing, Value from, Value to, Value first, Value last,
+                                         Block terms) {
+  const Strides &extents = plan_.contract.k.extents, &strides = *packing.term_strides;
+  if (extents.size() == 1) return pack_transposed(packing, from, to, first, last, terms);
+  const std::int64_t run = extents.back();
+  emit_loop(b_, constant(0), constant(plan_.terms / run), 1, [&](Value i) {
+    Value start = offset({extents.begin(), extents.end() - 1}, {strides.begin(), strides.end() - 1}, i);
+    pack_transposed(packing, element(packing.dtype, from, start),
+                    element(plan_.packed, to, b_.CreateMul(i, constant(run * packing.width))), first, last,
+                    {constant(0), constant(run)});
   });
 }
 

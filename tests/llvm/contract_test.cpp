@@ -303,6 +303,39 @@ TEST_CASE("compiled contractions of sliding windows equal the reference to the b
   }
 }
 
+// The kernel as a convolution has it whose input gradient this is: its windows from the end, its outputs outermost.
+Problem turned(Problem p) {
+  Contract& c = p.contract;
+  const std::int64_t channels = c.k.extents[2], outputs = c.n.extents[0], tap = channels * outputs;
+  c.k.rhs_strides = {-c.k.extents[1] * tap, -tap, 1};
+  c.n.rhs_strides = {channels};
+  c.rhs_offset = (c.k.extents[0] * c.k.extents[1] - 1) * tap;
+  return p;
+}
+
+TEST_CASE("a kernel that lies beyond L2, or not along its columns, is packed for all windows") {
+  std::mt19937 random(8);
+  const auto is_packed = [](const Problem& p, const CpuTarget& target) {
+    const ContractPlan plan = plan_contract(p.contract, target);
+    return plan.is_direct && plan.shared.size() == 1 && !plan.shared[0].is_lhs;
+  };
+  for (const CpuTarget& target : runnable_targets()) {
+    if (!target.has_fma) continue;
+    for (const Images& images :
+         {Images{2, 8, 3, 3, 1, 5}, {1, 9, 20, 3, 2, 40}, {3, 7, 1, 2, 1, 70}, {2, 7, 37, 2, 1, 65}, {2, 8, 0, 3, 1, 5}})
+      for (DType t : {f32, f64, bf16, i32}) {
+        const Problem p = turned(sliding(images, false, t, t));
+        if (images.channels >= 20) CHECK(is_packed(p, target));
+        check(p, target, random);
+      }
+  }
+  const CpuTarget target = runnable_targets().back();
+  if (!target.has_fma) return;
+  const Problem large = sliding({1, 7, 66, 2, 1, 500}, false, f64, f64);
+  CHECK(is_packed(large, target));
+  check(large, target, random);
+}
+
 // A kernel of its own for each channel, channels last: the channels are the innermost dim of the batch everywhere. With
 // `is_gradient`, the sum is over places instead of over the window.
 Problem by_channel(const Images& s, bool is_gradient, DType in, DType out) {

@@ -26,10 +26,30 @@ struct Log {
   int threads = 0;
 };
 
+void keep_out_of_forked_children();
+
 /// Never destroyed: threads may end after main.
 Log& log_of_process() {
-  static Log* const log = new Log;
+  static Log* const log = [] {
+    keep_out_of_forked_children();
+    return new Log;
+  }();
   return *log;
+}
+
+/// A child has the thread that forked and no other: the log is that thread's while it forks, and then it is empty.
+void keep_out_of_forked_children() {
+  const auto before = [] { log_of_process().mutex.lock(); };
+  const auto in_parent = [] { log_of_process().mutex.unlock(); };
+  const auto in_child = [] {
+    Log& log = log_of_process();
+    profile_is_on.store(false, std::memory_order_relaxed);
+    log.wanted = 0;
+    log.now.spans.clear();
+    log.now.left_out = 0;
+    log.mutex.unlock();
+  };
+  pthread_atfork(before, in_parent, in_child);
 }
 
 std::atomic<std::uint64_t> calls{0};

@@ -60,7 +60,8 @@ SpanOf span_of(const Part& part) {
   return {.activity = ir::Activity::collective,
           .name = part.what->name,
           .loc = part.loc,
-          .work = {.bytes = static_cast<double>(bytes)}};
+          .work = {.bytes = static_cast<double>(bytes)},
+          .call = part.call};
 }
 
 /// Within one GPU's memory; `from` null: zeros.

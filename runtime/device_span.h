@@ -21,7 +21,7 @@ struct SpanOf {
   std::string_view name = {};
   Loc loc = {};
   ir::Work work = {};
-  std::uint64_t call = 0;
+  std::uint64_t call = ir::current_call();
 };
 
 /// Costs one relaxed load where nobody wants it.

@@ -481,15 +481,20 @@ absl::Status Executable::run_collective(const codegen::Collective& what, Loc loc
     const std::vector<std::byte> zeros(what.result.bytes);
     return at.backend().write(at[what.result], zeros.data(), what.result.bytes);
   }
-  if (at.execution.spmd->meets_in_streams())
-    return at.execution.spmd->collective(position, what, loc, at[what.operand], at[what.result]);
+  Rendezvous::Part part{.what = &what, .loc = loc, .call = at.execution.call};
+  if (at.execution.spmd->meets_in_streams()) {
+    part.operand = at[what.operand];
+    part.result = at[what.result];
+    return at.execution.spmd->collective(position, std::move(part));
+  }
   // One that is under way over the same groups is done first: it has copies of its own.
   if (absl::Status before = await_collective(what.groups, at); !before.ok()) return before;
   HostCopies copies(at.backend());
   const absl::StatusOr<const std::byte*> operand = copies.operand(at[what.operand], what.operand.bytes);
   if (!operand.ok()) return operand.status();
-  std::byte* const result = copies.result(at[what.result], what.result.bytes);
-  if (absl::Status met = at.execution.spmd->collective(position, what, loc, *operand, result); !met.ok()) return met;
+  part.operand = *operand;
+  part.result = copies.result(at[what.result], what.result.bytes);
+  if (absl::Status met = at.execution.spmd->collective(position, std::move(part)); !met.ok()) return met;
   if (what.waits) return copies.finish();
   at.under_way.emplace(what.groups, std::move(copies));
   return absl::OkStatus();

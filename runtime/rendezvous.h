@@ -33,6 +33,7 @@ class Rendezvous {
   struct Part {
     const codegen::Collective* what = nullptr;
     Loc loc = {};
+    std::uint64_t call = 0;  // that a profile knows it by
     const std::byte* operand = nullptr;
     std::byte* result = nullptr;
     // Of GPUs that do without the host: after which point the two may be touched, and from where on they are done with.

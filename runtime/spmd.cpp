@@ -37,11 +37,10 @@ SpmdRun::SpmdRun(const codegen::Program& program, std::span<Device* const> devic
   }
 }
 
-absl::Status SpmdRun::collective(int position, const codegen::Collective& what, Loc loc, const std::byte* operand,
-                                 std::byte* result) {
+absl::Status SpmdRun::collective(int position, Rendezvous::Part part) {
+  const codegen::Collective& what = *part.what;
   if (absl::Status before = await(position, what.groups); !before.ok()) return before;
   Place& place = places_[what.groups][position];
-  Rendezvous::Part part{.what = &what, .loc = loc, .operand = operand, .result = result};
   if (gpus_) {
     part.gpu = devices_[position]->backend().cuda_context();
     absl::StatusOr<EventPtr> ready = devices_[position]->backend().record();

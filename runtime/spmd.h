@@ -31,10 +31,9 @@ class SpmdRun {
   bool meets_in_streams() const { return gpus_ != nullptr; }
   /// What became of the meetings in streams.
   std::shared_ptr<const LateError> late_error() const { return late_; }
-  /// Begins the collective as the device at `position` of the mesh, and waits for it if it says so. One that it began
-  /// over the same groups is done before. Between GPUs it is the device's stream that waits.
-  absl::Status collective(int position, const codegen::Collective& what, Loc loc, const std::byte* operand,
-                          std::byte* result);
+  /// Begins the collective with the part of the device at `position` of the mesh, and waits for it if it says so. One
+  /// that it began over the same groups is done before. Between GPUs it is the device's stream that waits.
+  absl::Status collective(int position, Rendezvous::Part part);
   /// Waits for the collective over these groups that the device has begun, if there is one.
   absl::Status await(int position, int groups);
   /// Whether the device has begun a collective that it has not waited for.

@@ -1,7 +1,8 @@
-// Whether a text is JSON, by its grammar; for the tests of what is written for other programs.
+// Whether a text is JSON, by its grammar (RFC 8259), to the letter; for the tests of what is written for other
+// programs.
 #pragma once
 
-#include <cctype>
+#include <cstdint>
 #include <string_view>
 
 namespace sheaf::tests {
@@ -12,8 +13,9 @@ class JsonReader {
   bool is_json() { return value() && (skip_spaces(), at_ == text_.size()); }
 
  private:
+  unsigned char now() const { return at_ < text_.size() ? static_cast<unsigned char>(text_[at_]) : 0; }
   void skip_spaces() {
-    while (at_ < text_.size() && std::isspace(static_cast<unsigned char>(text_[at_]))) ++at_;
+    while (at_ < text_.size() && std::string_view(" \t\r\n").find(text_[at_]) != std::string_view::npos) ++at_;
   }
   bool take(std::string_view word) {
     skip_spaces();
@@ -21,18 +23,48 @@ class JsonReader {
     at_ += word.size();
     return true;
   }
+  bool digits(std::string_view of = "0123456789", std::size_t at_least = 1) {
+    const std::size_t begin = at_;
+    while (at_ < text_.size() && of.find(text_[at_]) != std::string_view::npos) ++at_;
+    return at_ >= begin + at_least;
+  }
+  /// Of UTF-8, in its shortest form, and no half of a pair.
+  bool character() {
+    const std::uint32_t lead = now();
+    const int more = lead < 0x80 ? 0 : lead >> 5 == 6 ? 1 : lead >> 4 == 14 ? 2 : lead >> 3 == 30 ? 3 : -1;
+    std::uint32_t code = more <= 0 ? lead : lead & (0x3F >> more);
+    for (int k = 0; k < more; ++k) {
+      ++at_;
+      if (now() >> 6 != 2) return false;
+      code = code << 6 | (now() & 0x3F);
+    }
+    ++at_;
+    constexpr std::uint32_t kLeast[] = {0x20, 0x80, 0x800, 0x10000};
+    return more >= 0 && code >= kLeast[more] && code <= 0x10FFFF && code >> 11 != 0x1B;
+  }
+  bool escape() {
+    ++at_;
+    const unsigned char c = now();
+    ++at_;
+    if (c != 'u') return c != 0 && std::string_view("\"\\/bfnrt").find(static_cast<char>(c)) != std::string_view::npos;
+    const std::size_t end = at_ + 4;
+    return digits("0123456789abcdefABCDEF", 4) && (at_ = end, true);
+  }
   bool string() {
     if (!take("\"")) return false;
-    for (; at_ < text_.size() && text_[at_] != '"'; ++at_) {
-      if (static_cast<unsigned char>(text_[at_]) < ' ') return false;
-      at_ += text_[at_] == '\\';
-    }
+    while (at_ < text_.size() && text_[at_] != '"')
+      if (!(text_[at_] == '\\' ? escape() : character())) return false;
     return at_++ < text_.size();
   }
   bool number() {
-    const std::size_t begin = at_;
-    while (at_ < text_.size() && std::string_view("+-.eE0123456789").find(text_[at_]) != std::string_view::npos) ++at_;
-    return at_ > begin;
+    take("-");
+    if (now() == '0') ++at_;
+    else if (!digits()) return false;
+    if (now() == '.' && (++at_, !digits())) return false;
+    if (now() != 'e' && now() != 'E') return true;
+    ++at_;
+    if (now() == '+' || now() == '-') ++at_;
+    return digits();
   }
   template <class Item>
   bool list(std::string_view begin, std::string_view end, Item item) {
@@ -44,9 +76,16 @@ class JsonReader {
     return take(end);
   }
   bool value() {
-    if (list("{", "}", [this] { return string() && take(":") && value(); })) return true;
-    if (list("[", "]", [this] { return value(); })) return true;
-    return string() || take("true") || take("false") || take("null") || number();
+    skip_spaces();
+    switch (now()) {
+      case '{': return list("{", "}", [this] { return string() && take(":") && value(); });
+      case '[': return list("[", "]", [this] { return value(); });
+      case '"': return string();
+      case 't': return take("true");
+      case 'f': return take("false");
+      case 'n': return take("null");
+      default: return number();
+    }
   }
 
   std::string_view text_;

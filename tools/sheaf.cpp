@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -31,7 +30,9 @@
 #include "tools/gpus.h"
 #include "tools/ops_table.h"
 #include "trace/aot.h"
+#include "trace/element.h"
 #include "trace/execute.h"
+#include "trace/text_file.h"
 
 namespace {
 
@@ -166,21 +167,6 @@ ir::Literals run_compiled(const ir::FunctionRef& f, const ir::Literals& inputs) 
   return results;
 }
 
-// Enough digits to tell two floats apart, in both parts of a complex number; integers whole; a NaN's sign means nothing
-// and is not shown.
-std::string element_text(const ir::Literal& x, std::int64_t i) {
-  const DType t = x.dtype();
-  if (is_bool(t)) return x.bits(i) ? "true" : "false";
-  if (is_unsigned_int(t)) return std::to_string(x.bits(i));
-  if (is_int(t)) return std::to_string(x.get_int(i));
-  const auto part_text = [&](double v) {
-    return std::isnan(v) ? "nan" : fmt::format("{:.{}g}", v, part_dtype(t) == DType::f64 ? 17 : 9);
-  };
-  if (!is_complex(t)) return part_text(x.get(i));
-  const std::string imaginary = part_text(x.get_part(i, 1));
-  return part_text(x.get_part(i, 0)) + (imaginary[0] == '-' ? "" : "+") + imaginary + "i";
-}
-
 // One line per result: its type, and up to sixteen elements.
 void show(const ir::Literals& results) {
   for (std::size_t j = 0; j < results.size(); ++j) {
@@ -244,8 +230,7 @@ int write_profile(const Options& o) {
     std::fputs(text.c_str(), stdout);
     return 0;
   }
-  std::ofstream out(o.file);
-  if (!(out << text) || !out.flush()) throw RuntimeError(o.file + ": cannot be written");
+  if (const std::string why = why_not_written(o.file, text); !why.empty()) throw RuntimeError(why);
   return 0;
 }
 

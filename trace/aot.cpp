@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 
 #include "codegen/compiler.h"
 #include "codegen/cuda/emit.h"
@@ -19,6 +18,7 @@
 #include "trace/execute.h"
 #include "trace/messages.h"
 #include "trace/report/report.h"
+#include "trace/text_file.h"
 
 namespace sheaf::aot::detail {
 
@@ -301,9 +301,7 @@ std::string report(const Code& c) {
 }
 
 void write_report(const Code& c, const std::string& path, Loc loc) {
-  std::ofstream file(path, std::ios::trunc);
-  file << report(c);
-  if (!file.flush()) throw RuntimeError(loc, fmt::format("report: {} cannot be written", path));
+  if (const std::string why = why_not_written(path, report(c)); !why.empty()) throw RuntimeError(loc, "report: " + why);
 }
 
 const sheaf::detail::Structure& call(const Code& c, const sheaf::detail::FlatCall& arguments,

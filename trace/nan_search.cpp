@@ -15,6 +15,7 @@
 #include "passes/transforms.h"
 #include "sheaf/debug.h"
 #include "trace/array_node.h"
+#include "trace/element.h"
 #include "trace/mesh.h"
 
 namespace sheaf {
@@ -37,11 +38,8 @@ std::int64_t first_bad(const ir::Literal& x, BadValues bad) {
 
 // "NaN at [3, 0]"; a complex element is NaN if a part is.
 std::string place_of(const ir::Literal& x, std::int64_t at) {
-  Shape index(x.dims().size());
-  std::int64_t rest = at;
-  for (std::size_t d = index.size(); d-- > 0; rest /= x.dims()[d]) index[d] = rest % x.dims()[d];
   const bool is_nan = std::isnan(part_of(x, at, false)) || std::isnan(part_of(x, at, true));
-  return fmt::format("{} at {}", is_nan ? "NaN" : "infinity", to_string(index));
+  return fmt::format("{} at {}", is_nan ? "NaN" : "infinity", index_text(x, at));
 }
 
 std::string range_of(const ir::Literal& x) {

@@ -2,11 +2,13 @@
 // values of all equations as results: kernels are others there, but what an equation computes is not.
 #include <fmt/format.h>
 
+#include <cstring>
 #include <optional>
 
 #include "ir/op.h"
 #include "passes/transforms.h"
 #include "sheaf/debug.h"
+#include "trace/element.h"
 #include "trace/messages.h"
 #include "trace/runnable.h"
 #include "trace/trace_call.h"
@@ -54,11 +56,6 @@ bool is_same(const ir::Literal& a, const ir::Literal& b, std::int64_t i) {
                      size) == 0;
 }
 
-std::string element_text(const ir::Literal& x, std::int64_t i) {
-  if (is_complex(x.dtype())) return fmt::format("{:.9g} + {:.9g}i", x.get_part(i, 0), x.get_part(i, 1));
-  return fmt::format("{:.9g}", x.get(i));
-}
-
 /// "at [3]: 0.25 and 0.5, 2 of 8 elements"
 std::string text_of(const Difference& d) {
   std::int64_t at = -1, count = 0;
@@ -66,10 +63,7 @@ std::string text_of(const Difference& d) {
     if (is_same(d.first, d.later, i)) continue;
     if (count++ == 0) at = i;
   }
-  Shape index(d.first.dims().size());
-  std::int64_t rest = at;
-  for (std::size_t k = index.size(); k-- > 0; rest /= d.first.dims()[k]) index[k] = rest % d.first.dims()[k];
-  return fmt::format("at {}: {} and {}, {} of {} elements", to_string(index), element_text(d.first, at),
+  return fmt::format("at {}: {} and {}, {} of {} elements", index_text(d.first, at), element_text(d.first, at),
                      element_text(d.later, at), count, d.first.size());
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <atomic>
+#include <cmath>
 #include <cstdlib>
 
 #include "sheaf/sheaf.h"
@@ -150,4 +151,19 @@ TEST_CASE("where runs differ the result, the element and the first equation at f
                             "  the first equation whose values differ is callback at diagnosis_test.cpp:{}, at [1]: 5 "
                             "and 6, 1 of 2 elements",
                             line));
+}
+
+TEST_CASE("values that differ in their last bit are told with the digits that show it, integers whole") {
+  int runs = 0;
+  const HostFunction last("last", [&](std::span<const HostTensor>, std::span<const HostTensor> out) {
+    out[0].as<double>()[0] = runs % 2 == 0 ? 1.0 : std::nextafter(1.0, 2.0);
+    out[1].as<std::int64_t>()[0] = (std::int64_t{1} << 60) + runs++ % 2;
+  });
+  const auto told = [&](std::size_t result) {
+    return find_nondeterminism([&](Array) { return last({}, {abstract({1}, f64), abstract({1}, i64)})[result]; },
+                               array({0.0f}));
+  };
+  CHECK(told(0).starts_with("the result differs between runs at [0]: 1 and 1.0000000000000002, 1 of 1 elements\n"));
+  CHECK(told(1).starts_with(
+      "the result differs between runs at [0]: 1152921504606846976 and 1152921504606846977, 1 of 1 elements\n"));
 }

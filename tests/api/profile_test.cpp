@@ -5,10 +5,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <sstream>
 #include <thread>
 
@@ -36,6 +39,12 @@ bool is_within(const ProfileEvent& e, const ProfileEvent& outer) {
 std::string read(const fs::path& path) {
   std::ifstream file(path);
   return {std::istreambuf_iterator<char>(file), {}};
+}
+
+fs::path folder() {
+  const fs::path path = fs::path(SHEAF_BINARY_DIR) / "profile_test";
+  fs::create_directories(path);
+  return path;
 }
 
 std::string device_name() { return to_string(Device{}); }
@@ -178,7 +187,79 @@ TEST_CASE("the table and the rows name the collective that devices meet in") {
   for (const Device d : {all[0], all[1]})
     CHECK(std::ranges::count(collectives, to_string(d) + " collective", &ProfileEvent::row) == 1);
   CHECK(collectives[0].bytes > 0);
+  for (const ProfileEvent& e : collectives)
+    if (e.name != "await") CHECK(e.call == of_kind(scope.events(), "call")[0].call);
   CHECK(scope.table().find("collective all_reduce over data  profile_test.cpp:") != std::string::npos);
+}
+
+TEST_CASE("names of any bytes make a trace that is JSON, and lines of stacks and of a table") {
+  const std::string name = "a \"b\" \\ ; <i>\x01\n\t\u00e4\u65e5 \xff\xc3 \xed\xa0\x80 \xf4\x90\x80\x80";
+  auto f = jit([](Array x) { return x * 6.5; }, {.name = name, .args = {name}});
+  Profile scope = profile();
+  (void)f(ones({4}));
+  scope.stop();
+  CHECK(of_kind(scope.events(), "call").back().name == "jit " + name);
+  CHECK(tests::is_json(scope.trace()));
+  CHECK(scope.trace().find("jit a \\\"b\\\" \\\\ ; <i>\\u0001\\u000a\\u0009\u00e4\u65e5 \uFFFD\uFFFD \uFFFD") !=
+        std::string::npos);
+  const std::string shown = "jit a \"b\" \\ , <i>   \u00e4\u65e5";
+  CHECK(scope.folded().find("host main;" + shown) != std::string::npos);
+  std::istringstream table(scope.table());
+  bool is_there = false;
+  for (std::string line; std::getline(table, line);)
+    is_there |= line.find("<i>   \u00e4\u65e5") != line.npos && line.find("call") != line.npos;
+  CHECK(is_there);
+}
+
+TEST_CASE("what several threads ask of a device at once is drawn on as many rows as it takes, and nothing is lost") {
+  constexpr int kThreads = 8, kCalls = 50;
+  auto f = jit([](Array x) { return x * 5.5; }, {.name = "at_once"});
+  const Array x = ones({1000});
+  f(x).wait();
+  Profile scope = profile();
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t)
+    threads.emplace_back([&] {
+      for (int i = 0; i < kCalls; ++i) f(x).wait();
+    });
+  for (std::thread& thread : threads) thread.join();
+  scope.stop();
+  CHECK(of_kind(scope.events(), "call").size() == kThreads * kCalls);
+  CHECK(of_kind(scope.events(), "launch").size() == kThreads * kCalls);
+  const std::string text = scope.trace();
+  CHECK(tests::is_json(text));
+  std::istringstream lines(text);
+  std::map<int, double> ends;  // by row
+  int launches = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t numbers = line.find("\"cat\":\"launch\",\"pid\"");
+    if (numbers == line.npos) continue;
+    ++launches;
+    int process = 0, row = 0;
+    double begin = 0, length = 0;
+    REQUIRE(std::sscanf(line.c_str() + numbers, "\"cat\":\"launch\",\"pid\":%d,\"tid\":%d,\"ts\":%lf,\"dur\":%lf",
+                        &process, &row, &begin, &length) == 4);
+    CHECK(begin >= ends[row] - 1e-6);
+    ends[row] = begin + length;
+  }
+  CHECK(launches == kThreads * kCalls);
+}
+
+TEST_CASE("what had begun before a profile begins with it") {
+  Profile outer = profile();
+  std::optional<Profile> inner;
+  const HostFunction begin("begin", [&](std::span<const HostTensor>, std::span<const HostTensor> out) {
+    if (!inner) inner.emplace(profile());
+    out[0].as<float>()[0] = 1;
+  });
+  jit([&](Array x) { return x + begin({}, {abstract({1})})[0]; }, {.name = "beginning"})(ones({1})).wait();
+  inner->stop();
+  const std::vector<ProfileEvent> events = inner->events();
+  CHECK(std::ranges::count(of_kind(events, "launch"), "begin", &ProfileEvent::name) == 1);
+  for (const ProfileEvent& e : events) {
+    CHECK(e.begin_us >= 0);
+    CHECK(e.us >= 0);
+  }
 }
 
 TEST_CASE("what threads do is on rows of their own") {
@@ -231,18 +312,16 @@ TEST_CASE("a profile that is full leaves out what is new, and says how much") {
 }
 
 TEST_CASE("the end of a file's name says what is written, and %p is the process's number") {
-  const fs::path folder = fs::path(SHEAF_BINARY_DIR) / "profile_test";
-  fs::create_directories(folder);
   {
-    Profile scope = profile(folder / "a.%p.json");
+    Profile scope = profile(folder() / "a.%p.json");
     (void)(ones({4}) + 1.5);
-    scope.write(folder / "a.folded");
-    scope.write(folder / "a.txt");
+    scope.write(folder() / "a.folded");
+    scope.write(folder() / "a.txt");
   }
-  const fs::path trace = folder / fmt::format("a.{}.json", getpid());
+  const fs::path trace = folder() / fmt::format("a.{}.json", getpid());
   CHECK(tests::is_json(read(trace)));
-  CHECK(read(folder / "a.folded").find("host main;") != std::string::npos);
-  CHECK(read(folder / "a.txt").find("longest ms") != std::string::npos);
+  CHECK(read(folder() / "a.folded").find("host main;") != std::string::npos);
+  CHECK(read(folder() / "a.txt").find("longest ms") != std::string::npos);
   fs::remove(trace);
 }
 
@@ -253,12 +332,63 @@ TEST_CASE("a profile's file that cannot be written is an error of write, and a w
     const int line = __LINE__ + 1;
     Profile scope = profile("/nowhere/p.json");
     CHECK_THROWS_WITH_AS(scope.write("/nowhere/p.txt"),
-                         fmt::format("profile_test.cpp:{}: profile: /nowhere/p.txt cannot be written", line).c_str(),
+                         fmt::format("profile_test.cpp:{}: profile: /nowhere/p.txt cannot be written: No such file or "
+                                     "directory",
+                                     line)
+                             .c_str(),
                          RuntimeError);
   }
   ir::set_log_sink(before);
   REQUIRE(said.size() == 1);
-  CHECK(said[0].find("profile: /nowhere/p.json cannot be written") != std::string::npos);
+  CHECK(said[0].find("profile: /nowhere/p.json cannot be written: No such file or directory") != std::string::npos);
+}
+
+TEST_CASE("a profile that an exception ends is written with what was done until then") {
+  const fs::path path = folder() / "thrown.json";
+  try {
+    Profile scope = profile(path);
+    const Array x = jit([](Array a) { return a * 8.5; }, {.name = "before_it"})(ones({4}));
+    (void)dot(x, ones({3}));
+  } catch (const ShapeError&) {}
+  CHECK(tests::is_json(read(path)));
+  CHECK(read(path).find("\"name\":\"jit before_it\"") != std::string::npos);
+}
+
+TEST_CASE("[leaving] a program" * doctest::skip()) {
+  Profile scope = profile(std::getenv("LEAVES"));
+  (void)jit([](Array a) { return a * 9.5; }, {.name = "last_words"})(ones({4}));
+  std::exit(0);
+}
+
+TEST_CASE("a profile that is open when the process exits is written then") {
+  const fs::path path = folder() / "exit.json";
+  CHECK(tests::said_by_child("leaving", {{"LEAVES", path}}) == "");
+  CHECK(tests::is_json(read(path)));
+  CHECK(read(path).find("\"name\":\"jit last_words\"") != std::string::npos);
+}
+
+TEST_CASE("a forked child has no part in its parent's profile, and may have one of its own") {
+  const fs::path path = folder() / "forked.json";
+  fs::remove(path);
+  {
+    std::optional<Profile> scope = profile(path);
+    (void)(ones({4}) + 2.5);
+    const pid_t child = fork();
+    if (child == 0) {
+      const bool was_on = ir::is_profiled();
+      const std::size_t events = scope->events().size();
+      scope.reset();
+      const Profile own = profile();
+      { const ir::Span span(ir::Activity::call, "of the child"); }
+      _exit(!was_on && events == 0 && !fs::exists(path) && own.events().size() == 1 && ir::is_profiled() ? 0 : 1);
+    }
+    int status = -1;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+    (void)(ones({4}) + 3.5);
+  }
+  CHECK(tests::is_json(read(path)));
+  CHECK(read(path).find("of the child") == std::string::npos);
 }
 
 TEST_CASE("[profile] a program" * doctest::skip()) {
@@ -267,9 +397,7 @@ TEST_CASE("[profile] a program" * doctest::skip()) {
 }
 
 TEST_CASE("SHEAF_PROFILE=file profiles the whole process, and warns where the file cannot be written") {
-  const fs::path folder = fs::path(SHEAF_BINARY_DIR) / "profile_test";
-  fs::create_directories(folder);
-  const std::string path = folder / "process.json";
+  const std::string path = folder() / "process.json";
   fs::remove(path);
   CHECK(tests::said_by_child("profile", {{"SHEAF_PROFILE", path}}) == "");
   const std::string text = read(path);
@@ -277,5 +405,5 @@ TEST_CASE("SHEAF_PROFILE=file profiles the whole process, and warns where the fi
   CHECK(text.find("\"name\":\"jit whole_process\",\"cat\":\"call\"") != text.npos);
   CHECK(text.find("\"cat\":\"launch\"") != text.npos);
   CHECK(tests::said_by_child("profile", {{"SHEAF_PROFILE", "/nowhere/p.json"}}) ==
-        "sheaf warning: SHEAF_PROFILE: /nowhere/p.json cannot be written\n");
+        "sheaf warning: SHEAF_PROFILE: /nowhere/p.json cannot be written: No such file or directory\n");
 }

@@ -115,6 +115,9 @@ TEST_CASE("a report is written to a file, and one that cannot be is an error on 
   CHECK(std::string(std::istreambuf_iterator<char>(file), {}) == compiled.report());
   const int line = __LINE__ + 1;
   CHECK_THROWS_WITH_AS(compiled.report("/nowhere/r.html"),
-                       fmt::format("report_test.cpp:{}: report: /nowhere/r.html cannot be written", line).c_str(),
+                       fmt::format("report_test.cpp:{}: report: /nowhere/r.html cannot be written: No such file or "
+                                   "directory",
+                                   line)
+                           .c_str(),
                        RuntimeError);
 }

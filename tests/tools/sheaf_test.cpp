@@ -171,5 +171,5 @@ TEST_CASE("calibrate measures every collective and writes a profile that can be 
     CHECK(sheaf_tool("calibrate --devices=2 " + file).text.empty());  // on CPUs all the same
   }
   CHECK(said("calibrate --devices=1") == "sheaf: --devices takes a number from 2 to 1024, not '1'\n");
-  CHECK(said("calibrate --devices=2 /nowhere/file") == "sheaf: /nowhere/file: cannot be written\n");
+  CHECK(said("calibrate --devices=2 /nowhere/file") == "sheaf: /nowhere/file cannot be written: No such file or directory\n");
 }

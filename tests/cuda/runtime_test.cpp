@@ -448,30 +448,30 @@ TEST_CASE("threads share a GPU, and graphs of one program") { CHECK(said_in_any_
 
 TEST_CASE("[gpu run ahead of memory] a program" * doctest::skip()) {
   auto twice = jit([](Array x) { return x * 2.0 + 1.0; });
-  Array x = zeros({1 << 20});
-  for (int i = 0; i < 50; ++i) x = twice(x);  // 4 MiB each
+  Array x = zeros({1 << 18});
+  for (int i = 0; i < 50; ++i) x = twice(x);  // 1 MiB each
   say("{:.6g}", x[7].item<float>());
-  say("at most {} MiB in use", memory_stats(devices()[0]).peak_bytes >> 20 <= 64 ? "64" : "more than 64");
+  say("at most {} MiB in use", memory_stats(devices()[0]).peak_bytes >> 20 <= 16 ? "16" : "more than 16");
 }
 
 TEST_CASE("where memory is short, the host waits for work in flight to give some back") {
-  CHECK(said_in_any_order("gpu run ahead of memory", {{"SHEAF_GPU_MEMORY_LIMIT", "64M"}}) ==
-        "1.1259e+15\nat most 64 MiB in use\n");
+  CHECK(said_in_any_order("gpu run ahead of memory", {{"SHEAF_GPU_MEMORY_LIMIT", "16M"}}) ==
+        "1.1259e+15\nat most 16 MiB in use\n");
 }
 
 TEST_CASE("[gpu queued ahead of memory] a program" * doctest::skip()) {
   auto twice = jit([](Array x) {
     return while_loop([](Array y) { return y[0] < 1e15; }, [](Array y) { return y * 2.0 + 1.0; }, x) * 0.5;
   });
-  Array x = zeros({1 << 20});
-  for (int i = 0; i < 20; ++i) x = twice(x);  // 4 MiB each, and the host looks at them
+  Array x = zeros({1 << 18});
+  for (int i = 0; i < 20; ++i) x = twice(x);  // 1 MiB each, and the host looks at them
   say("{:.6g}", x[7].item<float>());
-  say("at most {} MiB in use", memory_stats(devices()[0]).peak_bytes >> 20 <= 48 ? "48" : "more than 48");
+  say("at most {} MiB in use", memory_stats(devices()[0]).peak_bytes >> 20 <= 12 ? "12" : "more than 12");
 }
 
 TEST_CASE("where memory is short, the host waits for runs that wait for their turn to give some back") {
-  CHECK(said_in_any_order("gpu queued ahead of memory", {{"SHEAF_GPU_MEMORY_LIMIT", "48M"}}) ==
-        "5.6295e+14\nat most 48 MiB in use\n");
+  CHECK(said_in_any_order("gpu queued ahead of memory", {{"SHEAF_GPU_MEMORY_LIMIT", "12M"}}) ==
+        "5.6295e+14\nat most 12 MiB in use\n");
 }
 
 TEST_CASE("[gpu full] a program" * doctest::skip()) {

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <vector>
 
 #include "team.h"
 
@@ -49,7 +50,18 @@ inline float tanh_of(float x) {
   return std::fabs(x) < 0.0004f ? x : t;
 }
 
-void softmax_row(const float* __restrict x, std::size_t n, float* __restrict out) {
+inline float sum_of(const float (&total)[lanes]) {
+  float sum = 0;
+  for (float v : total) sum += v;
+  return sum;
+}
+
+struct RowTotal {
+  float largest, sum;
+};
+
+// out = exp(x - largest), and what it adds up to.
+RowTotal exponentials_of_row(const float* __restrict x, std::size_t n, float* __restrict out) {
   float top[lanes], total[lanes] = {};
   for (std::size_t k = 0; k < lanes; ++k) top[k] = x[k];
   for (std::size_t j = lanes; j < n; j += lanes)
@@ -63,10 +75,24 @@ void softmax_row(const float* __restrict x, std::size_t n, float* __restrict out
       out[j + k] = e;
       total[k] += e;
     }
-  float sum = 0;
-  for (float v : total) sum += v;
-  const float scale = 1.0f / sum;
+  return {largest, sum_of(total)};
+}
+
+void softmax_row(const float* __restrict x, std::size_t n, float* __restrict out) {
+  const float scale = 1.0f / exponentials_of_row(x, n, out).sum;
   for (std::size_t j = 0; j < n; ++j) out[j] *= scale;
+}
+
+void layer_norm_row(const float* __restrict x, std::size_t n, const float* __restrict scale,
+                    const float* __restrict shift, float* __restrict out) {
+  float total[lanes] = {}, squares[lanes] = {};
+  for (std::size_t j = 0; j < n; j += lanes)
+    for (std::size_t k = 0; k < lanes; ++k) total[k] += x[j + k];
+  const float mean = sum_of(total) / static_cast<float>(n);
+  for (std::size_t j = 0; j < n; j += lanes)
+    for (std::size_t k = 0; k < lanes; ++k) squares[k] += (x[j + k] - mean) * (x[j + k] - mean);
+  const float inverse = 1.0f / std::sqrt(sum_of(squares) / static_cast<float>(n) + 1e-5f);
+  for (std::size_t j = 0; j < n; ++j) out[j] = (x[j] - mean) * inverse * scale[j] + shift[j];
 }
 
 }  // namespace
@@ -95,6 +121,35 @@ void softmax_rows(const Floats& x, std::size_t columns, Floats& out) {
   Team::global().for_chunks(x.size(), columns, [&](std::size_t begin, std::size_t end) {
     for (std::size_t i = begin; i < end; i += columns) softmax_row(x.data() + i, columns, out.data() + i);
   });
+}
+
+void layer_norm_rows(const Floats& x, const Floats& scale, const Floats& shift, Floats& out) {
+  const std::size_t columns = scale.size();
+  Team::global().for_chunks(x.size(), columns, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; i += columns)
+      layer_norm_row(x.data() + i, columns, scale.data(), shift.data(), out.data() + i);
+  });
+}
+
+float cross_entropy_rows(const Floats& x, std::span<const std::int32_t> labels, Floats& gradient) {
+  const std::size_t rows = labels.size(), columns = x.size() / rows;
+  const float weight = 1.0f / static_cast<float>(rows);
+  std::vector<float> losses(rows);
+  Team::global().for_chunks(x.size(), columns, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; i += columns) {
+      const std::size_t row = i / columns;
+      const auto label = static_cast<std::size_t>(labels[row]);
+      float* __restrict out = gradient.data() + i;
+      const RowTotal total = exponentials_of_row(x.data() + i, columns, out);
+      losses[row] = std::log(total.sum) - (x.data()[i + label] - total.largest);
+      const float scale = weight / total.sum;
+      for (std::size_t j = 0; j < columns; ++j) out[j] *= scale;
+      out[label] -= weight;
+    }
+  });
+  float loss = 0;
+  for (float l : losses) loss += l * weight;
+  return loss;
 }
 
 void add_bias(Floats& x, const Floats& bias) {

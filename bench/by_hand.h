@@ -2,6 +2,9 @@
 // for this machine (-O3 -march=native, FMA allowed), with the textbook polynomials for exp and tanh.
 #pragma once
 
+#include <cstdint>
+#include <span>
+
 #include "measure.h"
 
 namespace bench {
@@ -11,6 +14,9 @@ void copy(const Floats& x, Floats& out);
 void transcendental_chain(const Floats& x, const Floats& y, Floats& out);
 /// Of each row; columns is a multiple of 64.
 void softmax_rows(const Floats& x, std::size_t columns, Floats& out);
+void layer_norm_rows(const Floats& x, const Floats& scale, const Floats& shift, Floats& out);
+/// The mean over rows of -log softmax(x)[label], and its gradient.
+float cross_entropy_rows(const Floats& x, std::span<const std::int32_t> labels, Floats& gradient);
 
 // What an MLP step needs beside its matrix products. Matrices are row-major with `bias.size()` columns.
 void add_bias(Floats& x, const Floats& bias);

@@ -1,4 +1,4 @@
-// Fused elementwise chains and softmax. The arrays are larger than the last cache, so the bar of a cheap chain is a
+// Fused elementwise chains and rows. The arrays are larger than the last cache, so the bar of a cheap chain is a
 // copy of the same bytes, and that of a costly one a loop written by hand.
 #include <fmt/format.h>
 #include <sheaf/sheaf.h>
@@ -79,12 +79,45 @@ Result softmax_4096(const Options& options) {
   return r;
 }
 
+Result layer_norm_4096(const Options& options) {
+  const std::size_t rows = options.quick ? 256 : 4096, columns = 4096;
+  const Floats x = wave(rows * columns, 3), scale = wave(columns, 4), shift = wave(columns, 5);
+  Floats out(rows * columns);
+  const auto n = static_cast<std::int64_t>(columns);
+  const Array a = array_of(x, {static_cast<std::int64_t>(rows), n}), s = array_of(scale, {n}), t = array_of(shift, {n});
+  auto f = jit([](Array v, Array by, Array plus) { return layer_norm(v, by, plus); }, {.name = "layer_norm"});
+  layer_norm_rows(x, scale, shift, out);
+  check_agreement(f(a, s, t), out, 1e-5);
+  Result r = compare([&] { f(a, s, t).wait(); }, [&] { layer_norm_rows(x, scale, shift, out); }, options);
+  r.note = gigabytes(8.0 * static_cast<double>(rows * columns), r.ours);
+  return r;
+}
+
+Result cross_entropy_4096(const Options& options) {
+  const std::size_t rows = options.quick ? 256 : 4096, columns = 4096;
+  const Floats x = wave(rows * columns, 3);
+  Floats out(rows * columns);
+  std::vector<std::int32_t> labels(rows);
+  for (std::size_t i = 0; i < rows; ++i) labels[i] = static_cast<std::int32_t>(i * 2654435761u % columns);
+  const auto count = static_cast<std::int64_t>(rows);
+  const Array a = array_of(x, {count, static_cast<std::int64_t>(columns)});
+  const Array label = array(std::span<const std::int32_t>(labels.data(), rows), Shape{count});
+  auto f = jit(value_and_grad(cross_entropy), {.name = "cross_entropy"});
+  cross_entropy_rows(x, labels, out);
+  check_agreement(f(a, label).second, out, 1e-5);
+  Result r = compare([&] { f(a, label).second.wait(); }, [&] { cross_entropy_rows(x, labels, out); }, options);
+  r.note = gigabytes(8.0 * static_cast<double>(rows * columns), r.ours);
+  return r;
+}
+
 }  // namespace
 
 std::vector<Row> loop_rows() {
   return {{"chain of 10 add, mul, max; 16M f32", "memcpy of the same bytes", cheap_chain},
           {"chain of 10 with tanh, exp, division; 16M f32", "loop by hand", costly_chain},
-          {"softmax 4096 x 4096 f32", "loop by hand", softmax_4096}};
+          {"softmax 4096 x 4096 f32", "loop by hand", softmax_4096},
+          {"layer_norm 4096 x 4096 f32", "loop by hand", layer_norm_4096},
+          {"cross_entropy 4096 x 4096 f32, value and gradient", "loop by hand", cross_entropy_4096}};
 }
 
 }  // namespace bench

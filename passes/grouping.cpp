@@ -7,6 +7,7 @@
 // on earlier groups only.
 #include "passes/grouping.h"
 
+#include <absl/container/flat_hash_map.h>
 #include <absl/container/flat_hash_set.h>
 
 #include <algorithm>
@@ -196,48 +197,128 @@ class Grouper {
 
   void place(const Eqn& e) {
     if (writes_for(e)) return assign_to_hero(e, group_[e.in(0)]);
-    if (kind(e) == Kind::free && !must_store(e)) return;
+    if (kind(e) == Kind::free && (!must_store(e) || stores_rows_anew(e))) return;
     if (is_read_before(e)) return;
     const int g = stands_alone(kind(e)) ? -1 : latest_group(e);
     const bool is_open = g >= 0 && !groups_[g].is_closed && groups_[g].members.size() < kMaxMembers;
     if (!is_open || !(join(e, g) || absorb(e, g))) start(e);
     const int index = group_[e.out()];
     if (target_.is_gpu() && nest_of(e) == Nest::contract) take_prologues(e, index);
-    const std::vector<int> fresh = read_first_here(e, index);
-    if (kind(e) == Kind::map && role_[e.out()] == Role::full)
-      for (int h : fresh) merge(h, index);
+    for (int h : read_first_here(e, index)) {
+      merge(h, group_[e.out()]);
+      absorb_too(e, h);
+    }
+    if (kind(e) == Kind::reduce) meet_siblings(e);
   }
 
-  // Records which groups e reads; gives those its group did not read before and e reads only in place, without a view.
+  // Records which groups e reads; gives those its group did not read before.
   std::vector<int> read_first_here(const Eqn& e, int index) {
-    absl::flat_hash_set<int> through_view, in_place;
-    for (Value v : e.operands)
-      for_each_base(v, [&](Value base) { (base == v ? in_place : through_view).insert(group_[base]); });
+    absl::flat_hash_set<int> read;
+    for (Value v : e.operands) for_each_base(v, [&](Value base) { read.insert(group_[base]); });
     std::vector<int> fresh;
-    for (const absl::flat_hash_set<int>* set : {&in_place, &through_view})
-      for (int h : *set) {
-        if (h == index || !groups_[index].sources.insert(h).second) continue;
-        groups_[h].readers.insert(index);
-        if (!through_view.contains(h)) fresh.push_back(h);
-      }
+    for (int h : read) {
+      if (h == index || !groups_[index].sources.insert(h).second) continue;
+      groups_[h].readers.insert(index);
+      fresh.push_back(h);
+    }
     std::sort(fresh.begin(), fresh.end());
     return fresh;
   }
 
-  // Moves an earlier elementwise group into the later one that reads it at the same positions:
-  //   a = x * 2 | b = y * 3; c = a + b     one group instead of two
-  // Still acyclic if nobody between the two reads the earlier one.
-  void merge(int from, int to) {
-    OpenGroup& g = groups_[from];
-    OpenGroup& into = groups_[to];
-    if (g.is_closed || g.has_reduce || g.is_contraction || into.is_contraction || g.full != into.full ||
-        g.members.size() + into.members.size() > kMaxMembers)
-      return;
-    if (into.has_reduce && !into.has_rows()) return;
-    for (int r : g.readers)
-      if (r < to) return;
-    pour(from, to);
+  // A reshape that has to exist of what a row kernel makes is what that stores.
+  bool stores_rows_anew(const Eqn& e) {
+    if (e.op != &ops::reshape) return false;
+    const Value v = e.in(0);
+    const int g = group_of(v);
+    if (g < 0 || role_[v] != Role::full || groups_[g].is_closed || !groups_[g].has_reduce || !groups_[g].has_rows())
+      return false;
+    add(e, g, Role::inner);
+    return true;
   }
+
+  // Two groups over the same space, or of which one makes what the other's rows read, become one if what they read of
+  // each other they read in place:
+  //   a = x * 2 | b = y * 3; c = a + b                 one group instead of two
+  //   t = max(x) | m = (label == iota); s = sum(m ? x - t : 0)
+  void merge(int g, int h) {
+    const int first = std::min(g, h), last = std::max(g, h);
+    const std::optional<OpenGroup> both = as_one(groups_[first], groups_[last]);
+    if (!both || !fits_into(first, last, *both) || !fits_into(last, first, *both)) return;
+    // Only of rows that are in cache can one reduction wait for another.
+    if (both->has_reduce && !both->has_rows() && groups_[last].sources.contains(first)) return;
+    // Acyclic still, if nobody between the two reads the earlier one, or the later one reads nobody between.
+    const OpenGroup &a = groups_[first], &b = groups_[last];
+    const bool into_last = std::all_of(a.readers.begin(), a.readers.end(), [&](int r) { return r >= last; });
+    const bool into_first = std::all_of(b.sources.begin(), b.sources.end(), [&](int s) { return s <= first; });
+    if (!into_last && !into_first) return;
+    for (const OpenGroup* part : {&a, &b})
+      if (part->full != both->full)
+        for (const Eqn* m : part->members)
+          if (role_[m->out()] == Role::full) role_[m->out()] = Role::row;
+    const int to = into_last ? last : first;
+    pour(into_last ? first : last, to);
+    groups_[to].full = both->full;
+    groups_[to].reduced = both->reduced;
+    groups_[to].has_reduce = both->has_reduce;
+  }
+
+  // The space of the two together, if it is one.
+  static std::optional<OpenGroup> as_one(const OpenGroup& a, const OpenGroup& b) {
+    if (a.is_closed || b.is_closed || a.is_contraction || b.is_contraction) return std::nullopt;
+    if (a.members.size() + b.members.size() > kMaxMembers) return std::nullopt;
+    if (a.has_reduce && b.has_reduce && a.reduced != b.reduced) return std::nullopt;
+    const OpenGroup &wide = b.has_reduce || !a.has_reduce ? b : a, &other = &wide == &a ? b : a;
+    const bool is_of_rows = wide.has_reduce && !other.has_reduce && !other.is_expensive &&
+                            without_ones(other.full) == without_ones(wide.row());
+    if (other.full != wide.full && !is_of_rows) return std::nullopt;
+    if (wide.has_reduce && !wide.has_rows() && !(other.has_reduce && are_few(a, b))) return std::nullopt;
+    OpenGroup both;
+    both.full = wide.full;
+    both.reduced = wide.reduced;
+    both.has_reduce = wide.has_reduce;
+    return both;
+  }
+
+  // Reductions that one pass over memory can carry.
+  static bool are_few(const OpenGroup& a, const OpenGroup& b) {
+    constexpr std::ptrdiff_t kMost = 4;
+    const auto count = [](const OpenGroup& g) {
+      return std::count_if(g.members.begin(), g.members.end(),
+                           [](const Eqn* m) { return nest_of(*m) == Nest::reduction; });
+    };
+    return count(a) + count(b) <= kMost;
+  }
+
+  // Whether members of group `index` that read group `other` could stand where they do in a group of both.
+  bool fits_into(int index, int other, const OpenGroup& both) const {
+    const OpenGroup& g = groups_[index];
+    if (!g.sources.contains(other)) return true;
+    const bool is_narrow = g.full != both.full;
+    return std::all_of(g.members.begin(), g.members.end(), [&](const Eqn* m) {
+      bool reads_other = false;
+      for (Value v : m->operands) for_each_base(v, [&](Value base) { reads_other |= group_[base] == other; });
+      if (!reads_other) return true;
+      const Role role = role_[m->out()] == Role::full && is_narrow ? Role::row : role_[m->out()];
+      return role_in(*m, {both, other}) == role;
+    });
+  }
+
+  // A reduction goes with what already reads the same array to reduce it along the same dims:
+  //   max(x) | min(x) | sum(x * y)
+  void meet_siblings(const Eqn& e) {
+    absl::flat_hash_set<Value> arrays;
+    for (const Eqn* m : groups_[group_[e.out()]].members)
+      for (Value v : m->operands)
+        if (!is_free(v) && group_of(v) != group_[e.out()] && v.dims() == e.in(0).dims()) arrays.insert(v);
+    for (Value v : arrays) {
+      const auto [it, is_first] = reduction_of_.try_emplace(v, &e);
+      const int sibling = group_[it->second->out()], index = group_[e.out()];
+      it->second = &e;
+      if (!is_first && sibling != index) merge(sibling, index);
+    }
+  }
+
+  int group_of(Value v) const { return v.eqn() ? group_[v] : -1; }
 
   // All members, and what is known of who reads whom.
   void pour(int from, int to) {
@@ -251,6 +332,7 @@ class Grouper {
       for (Value v : m->outs()) group_[v] = to;
     for (int h : g.sources) {
       groups_[h].readers.erase(from);
+      if (h == to) continue;
       groups_[h].readers.insert(to);
       into.sources.insert(h);
     }
@@ -444,27 +526,40 @@ class Grouper {
     return map && map->fn.nodes.size() > 8;
   }
 
-  // The role of operand v as e would see it in group g; none: v is in g, at positions e cannot use; nullopt: not in g.
-  std::optional<Role> seen(Value v, const OpenGroup& g, int index) const {
+  // The space of a group, or of what it is to be part of, and which group's values are looked for in it.
+  struct Space {
+    const OpenGroup& g;
+    int index;
+  };
+
+  // Of a value in `in`, whose own group may be narrower: of its rows alone.
+  Role role_of(Value v, const Space& in) const {
+    const bool is_narrow = role_[v] == Role::full && groups_[group_[v]].full != in.g.full;
+    return role_[v] == Role::inner ? Role::none : is_narrow ? Role::row : role_[v];
+  }
+
+  // The role of operand v as e would see it in a group; none: v is in it, at positions e cannot use; nullopt: not in
+  // it.
+  std::optional<Role> seen(Value v, const Space& in) const {
     if (!v.eqn()) return std::nullopt;
-    if (group_[v] == index) return role_[v] == Role::inner ? Role::none : role_[v];
+    if (group_[v] == in.index) return role_of(v, in);
     if (group_[v] >= 0) return std::nullopt;
     bool reads_group = false;
-    for_each_base(v, [&](Value base) { reads_group |= group_[base] == index; });
+    for_each_base(v, [&](Value base) { reads_group |= group_[base] == in.index; });
     if (!reads_group) return std::nullopt;
     if (v.eqn()->op == &ops::reshape) {
-      const std::optional<Role> in = seen(v.eqn()->in(0), g, index);
+      const std::optional<Role> role = seen(v.eqn()->in(0), in);
       const bool only_ones = without_ones(v.dims()) == without_ones(v.eqn()->in(0).dims());
-      return in && only_ones ? in : Role::none;
+      return role && only_ones ? role : Role::none;
     }
-    if (v.eqn()->op == &ops::broadcast && g.has_reduce) return broadcast_role(*v.eqn(), g, index);
+    if (v.eqn()->op == &ops::broadcast && in.g.has_reduce) return broadcast_role(*v.eqn(), in);
     return Role::none;
   }
 
   // A broadcast of a row back over the dims that were reduced is full.
-  Role broadcast_role(const Eqn& e, const OpenGroup& g, int index) const {
-    const std::optional<Role> in = seen(e.in(0), g, index);
-    if (!in || *in != Role::row || e.out().dims() != g.full) return Role::none;
+  Role broadcast_role(const Eqn& e, const Space& in) const {
+    const OpenGroup& g = in.g;
+    if (seen(e.in(0), in) != Role::row || e.out().dims() != g.full) return Role::none;
     const auto& dims = e.attrs<ops::Broadcast>().dims;
     std::vector<std::int64_t> kept;  // result dims the operand's extents lie along
     for (std::size_t d = 0; d < dims.size(); ++d)
@@ -475,35 +570,45 @@ class Grouper {
     return kept == wanted ? Role::full : Role::none;
   }
 
-  // Joining keeps every member at its place.
-  bool join(const Eqn& e, int index) {
-    OpenGroup& g = groups_[index];
-    if (kind(e) == Kind::indexed || kind(e) == Kind::free) return false;
-    if (g.is_contraction && (kind(e) != Kind::map || kind(*g.members.back()) == Kind::free)) return false;
+  // What e is in a group of this space, if it can be there: an elementwise equation or a reduction that reads the
+  // group's values in place.
+  std::optional<Role> role_in(const Eqn& e, const Space& in) const {
+    const OpenGroup& g = in.g;
+    if (kind(e) == Kind::indexed || kind(e) == Kind::free) return std::nullopt;
     bool reads_row = false, reads_full = false;
     for (Value v : e.operands) {
-      const std::optional<Role> role = seen(v, g, index);
+      const std::optional<Role> role = seen(v, in);
       if (!role) continue;
-      if (*role == Role::none) return false;
+      if (*role == Role::none) return std::nullopt;
       const bool is_row = *role == Role::row;
       reads_row |= is_row;
       reads_full |= !is_row;
     }
-    if (kind(e) == Kind::reduce) return !reads_row && join_reduce(e, index);
+    if (kind(e) == Kind::reduce) return reads_row ? std::nullopt : std::optional(Role::row);
     if (reads_full == reads_row) {
       // A scalar row beside full values, as in x - mean(x): the row is read as if broadcast.
-      if (!reads_full || !g.row().empty()) return false;
+      if (!reads_full || !g.row().empty()) return std::nullopt;
       reads_row = false;
     }
     const Shape space = reads_row ? g.row() : g.full;
     if (without_ones(e.out().dims()) != without_ones(space)) {
-      if (!(reads_row && e.out().dims() == g.full && g.row().empty())) return false;
+      if (!(reads_row && e.out().dims() == g.full && g.row().empty())) return std::nullopt;
       reads_row = false;  // scalar row combined with outside full values
     }
-    if (!reads_row && e.out().dims() != g.full) return false;
+    if (!reads_row && e.out().dims() != g.full) return std::nullopt;
+    return reads_row ? Role::row : Role::full;
+  }
+
+  // Joining keeps every member at its place.
+  bool join(const Eqn& e, int index) {
+    OpenGroup& g = groups_[index];
+    if (g.is_contraction && (kind(e) != Kind::map || kind(*g.members.back()) == Kind::free)) return false;
+    const std::optional<Role> role = role_in(e, {g, index});
+    if (!role) return false;
+    if (kind(e) == Kind::reduce) return join_reduce(e, index);
     // A full value beside a reduction is stored by the row kernel alone.
-    if (!reads_row && g.has_reduce && !g.has_rows()) return false;
-    add(e, index, reads_row ? Role::row : Role::full);
+    if (*role == Role::full && g.has_reduce && !g.has_rows()) return false;
+    add(e, index, *role);
     return true;
   }
 
@@ -535,18 +640,36 @@ class Grouper {
 
   // Absorbing re-indexes a whole elementwise group by e's space: nothing of it is stored but what e reads.
   bool absorb(const Eqn& e, int index) {
+    if (kind(e) == Kind::reduce || !can_be_inside(e, index)) return false;
     OpenGroup& g = groups_[index];
-    if (kind(e) == Kind::reduce || g.has_reduce || g.is_contraction || spoils_update(e, g)) return false;
-    if (computed_elements(e, index) > sheaf::num_elements(g.full) && g.is_expensive) return false;
-    for (const Eqn* m : g.members) {
-      if (is_result_[m->out()]) return false;
-      if (!only_read_by(m->out(), e, index)) return false;
-    }
     for (const Eqn* m : g.members) assign(*m, index, Role::inner);
     g.full = e.out().dims();
     g.is_closed = is_kept_update(e);
     add(e, index, Role::full);
     return true;
+  }
+
+  // The same of a further group that e reads, once it has a place:
+  //   a = x * 2 | b = y + 1; c = concatenate(a, b)     one group instead of two
+  void absorb_too(const Eqn& e, int h) {
+    const int index = group_[e.out()];
+    if (h == index || groups_[h].members.empty() || stands_alone(kind(e)) || role_[e.out()] != Role::full) return;
+    const OpenGroup &g = groups_[h], &into = groups_[index];
+    const bool is_made_twice = into.has_reduce && g.is_expensive;
+    if (is_made_twice || into.is_contraction || into.members.size() + g.members.size() > kMaxMembers) return;
+    if (kind(e) == Kind::reduce || !can_be_inside(e, h)) return;
+    for (const Eqn* m : g.members) assign(*m, h, Role::inner);
+    pour(h, index);
+  }
+
+  // Whether e may be who alone makes what group h does, where it reads it.
+  bool can_be_inside(const Eqn& e, int h) const {
+    const OpenGroup& g = groups_[h];
+    if (g.is_closed || g.has_reduce || g.is_contraction || spoils_update(e, g)) return false;
+    const std::int64_t count = sheaf::num_elements(g.full);
+    if (computed_elements(e, h) > count + count / 8 && g.is_expensive) return false;  // a border is no matter
+    return std::all_of(g.members.begin(), g.members.end(),
+                       [&](const Eqn* m) { return !is_result_[m->out()] && only_read_by(m->out(), e, h); });
   }
 
   // How many elements of its operands' makers e computes: an update of what lies in memory writes its window alone.
@@ -632,6 +755,7 @@ class Grouper {
   ValueTable<std::vector<const Eqn*>> users_;
   ValueTable<char> is_result_;
   std::vector<OpenGroup> groups_;
+  absl::flat_hash_map<Value, const Eqn*> reduction_of_;  // the last, of a value in memory
 };
 
 }  // namespace

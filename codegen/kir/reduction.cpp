@@ -31,6 +31,8 @@ Reduction one_part(ScalarOp op, DType t, std::uint64_t identity) {
   return {{t}, {identity}, {ir::scalar_primitive(op, t)}};
 }
 
+}  // namespace
+
 void store_state(PhaseBuilder& b, const std::vector<BufferId>& buffers, Index at, const State& state) {
   for (std::size_t p = 0; p < state.size(); ++p) b.store(buffers[p], at, state[p]);
 }
@@ -40,8 +42,6 @@ State load_state(PhaseBuilder& b, const std::vector<BufferId>& buffers, Index at
   for (BufferId buffer : buffers) state.push_back(b.load(buffer, at));
   return state;
 }
-
-}  // namespace
 
 State Reduction::identity(PhaseBuilder& b) const {
   State state;
@@ -99,6 +99,28 @@ Reduction reduction_of(const Group& group, int node) {
   if (const auto* reduce = group.as<ir::lowering::Reduce>(node)) return make_reduction(reduce->kind, group.dtype(from));
   const auto* arg = group.as<ir::lowering::ArgReduce>(node);
   return make_arg_reduction(arg->is_max, group.dtype(from), group.dims(from)[arg->dim]);
+}
+
+Reduction together(const std::vector<Reduction>& reductions) {
+  Reduction all;
+  for (const Reduction& r : reductions) {
+    all.parts.insert(all.parts.end(), r.parts.begin(), r.parts.end());
+    all.identity_bits.insert(all.identity_bits.end(), r.identity_bits.begin(), r.identity_bits.end());
+  }
+  std::vector<DType> args = all.parts;
+  args.insert(args.end(), all.parts.begin(), all.parts.end());
+  int first = 0;
+  for (const Reduction& r : reductions) {
+    const auto count = static_cast<int>(r.parts.size()), total = static_cast<int>(all.parts.size());
+    for (ir::ScalarFn fn : r.combine_fns) {
+      fn.args = args;
+      for (ir::ScalarNode& n : fn.nodes)
+        if (n.op == ScalarOp::arg) n.index += n.index < count ? first : first + total - count;
+      all.combine_fns.push_back(std::move(fn));
+    }
+    first += count;
+  }
+  return all;
 }
 
 std::vector<std::int64_t> reduced_dims_of(const Group& group, int node) {
@@ -230,6 +252,52 @@ State combine_leaves(PhaseBuilder& b, const Reduction& reduction, const std::vec
       store_state(b, buffers, pool.add(base, count / 2), load_state(b, buffers, pool.add(base, count - 1)));
   }
   return load_state(b, buffers, base);
+}
+
+void for_each_column(PhaseBuilder& b, std::int64_t width, const std::function<void(Index)>& body) {
+  body(b.axis(b.begin_for("c", width, LoopKind::vector)));
+  b.end();
+}
+
+namespace {
+
+/// Row `to` of each column becomes the combination of rows `left` and `right`.
+void combine_rows(PhaseBuilder& b, const Reduction& reduction, const std::vector<BufferId>& buffers, std::int64_t width,
+                  const RowAt& at, Index to, Index left, Index right) {
+  for_each_column(b, width, [&](Index c) {
+    const State combined =
+        reduction.combine(b, load_state(b, buffers, at(left, c)), load_state(b, buffers, at(right, c)));
+    store_state(b, buffers, at(to, c), combined);
+  });
+}
+
+}  // namespace
+
+// Lanes past `count` would hold the identity, and combining with it changes nothing.
+void combine_lane_rows(PhaseBuilder& b, const Reduction& reduction, const std::vector<BufferId>& buffers,
+                       std::int64_t width, std::int64_t count, const RowAt& at) {
+  for (std::int64_t half = kLanes / 2; half >= 1; half /= 2) {
+    const std::int64_t rows = std::min(half, count - half);
+    if (rows <= 0) continue;
+    const Index l = b.axis(b.begin_for("l", rows, LoopKind::serial));
+    combine_rows(b, reduction, buffers, width, at, l, l, b.indices().add(l, half));
+    b.end();
+  }
+}
+
+void combine_leaf_rows(PhaseBuilder& b, const Reduction& reduction, const std::vector<BufferId>& buffers,
+                       std::int64_t width, std::int64_t count, const RowAt& at) {
+  IndexPool& pool = b.indices();
+  for (; count > 1; count = (count + 1) / 2) {
+    const Index j = b.axis(b.begin_for("j", count / 2, LoopKind::serial)), left = pool.scale(j, 2);
+    combine_rows(b, reduction, buffers, width, at, j, left, pool.add(left, 1));
+    b.end();
+    if (count % 2 == 0) continue;
+    for_each_column(b, width, [&](Index c) {
+      const Index last = pool.constant(count - 1), to = pool.constant(count / 2);
+      store_state(b, buffers, at(to, c), load_state(b, buffers, at(last, c)));
+    });
+  }
 }
 
 State reduce_row(PhaseBuilder& b, const Reduction& reduction, std::int64_t count, const ElementFn& element,

@@ -23,11 +23,17 @@ struct Reduction {
   State identity(PhaseBuilder& b) const;
   State combine(PhaseBuilder& b, const State& left, const State& right) const;
 };
+/// A state in memory, one buffer per part.
+State load_state(PhaseBuilder& b, const std::vector<BufferId>& buffers, Index at);
+void store_state(PhaseBuilder& b, const std::vector<BufferId>& buffers, Index at, const State& state);
+
 Reduction make_reduction(ir::ReduceKind kind, DType dtype);
 /// State {value, index}: NaN wins, then the larger (smaller) value, then the lower index.
 Reduction make_arg_reduction(bool is_max, DType dtype, std::int64_t count);
 /// Of a node whose lowering is Reduce or ArgReduce.
 Reduction reduction_of(const Group& group, int node);
+/// Several at once: the state is theirs, one after the other.
+Reduction together(const std::vector<Reduction>& reductions);
 /// The dims of the operand it reduces.
 std::vector<std::int64_t> reduced_dims_of(const Group& group, int node);
 
@@ -64,6 +70,16 @@ State reduce_leaf(PhaseBuilder& b, const Reduction& reduction, Index base, std::
 /// Combines the `count` states at buffers[part][base + i] pairwise, in place, until one is left; returns it.
 State combine_leaves(PhaseBuilder& b, const Reduction& reduction, const std::vector<BufferId>& buffers, Index base,
                      std::int64_t count);
+/// Where row `row` of states, one for each of a run of columns, has its column c: of one buffer per part.
+using RowAt = std::function<Index(Index row, Index column)>;
+/// body(c) in lanes over the columns.
+void for_each_column(PhaseBuilder& b, std::int64_t width, const std::function<void(Index column)>& body);
+/// What reduce_leaf does with its lanes, and combine_leaves with totals, for each column of `count` rows; the result is
+/// row 0.
+void combine_lane_rows(PhaseBuilder& b, const Reduction& reduction, const std::vector<BufferId>& buffers,
+                       std::int64_t width, std::int64_t count, const RowAt& at);
+void combine_leaf_rows(PhaseBuilder& b, const Reduction& reduction, const std::vector<BufferId>& buffers,
+                       std::int64_t width, std::int64_t count, const RowAt& at);
 /// Reduces any number of elements inside one unit, leaf by leaf.
 State reduce_row(PhaseBuilder& b, const Reduction& reduction, std::int64_t count, const ElementFn& element,
                  Stage* stage = nullptr);

@@ -246,10 +246,11 @@ Values localize_concatenate(const Shard& s) {
   return {result};
 }
 
-/// Of what a kernel of a GPU puts together: it has a parameter for each, and an element looks for its own among all.
+/// Of what a kernel puts together: it has a parameter for each, and an element looks for its own among all, or there is
+/// a loop nest for each.
 constexpr std::ptrdiff_t kMostParts = 64;
 
-bool has_concatenate(const Eqn& e, const Target& target) { return !target.is_gpu() || e.num_in() <= kMostParts; }
+bool has_concatenate(const Eqn& e, const Target&) { return e.num_in() <= kMostParts; }
 
 /// Concatenations of neighbours, one after another.
 Values expand_concatenate(Builder& b, const Eqn& e, const Values& operands) {

@@ -41,17 +41,17 @@ TEST_CASE("dce shrinks a loop beside a parameter that nobody reads, which stays"
 )");
 }
 
-TEST_CASE("a GPU puts many arrays together in runs, of which each kernel has few parameters") {
+TEST_CASE("many arrays are put together in runs, of which each kernel has few parameters") {
   Builder b("many");
   Values parts;
   for (int i = 0; i < 200; ++i) parts.push_back(b.param(Type(f32, {3})));
   const FunctionRef f = b.finish({b.emit(ops::concatenate, parts, ops::Concatenate{.dim = {0}})});
-  for (const auto& [gpu, wanted] : {std::pair<std::string, std::size_t>("", 201), {"sm_90a", 65}}) {
+  for (const std::string gpu : {"", "sm_90a"}) {
     const Target target{gpu};
     std::size_t most = 0;
     for (const auto& kernel : codegen::lower(passes::run_pipeline(f, {.target = target}), target).kernels)
       most = std::max(most, kernel.kir->params.size());
-    CHECK(most == wanted);
+    CHECK(most == 65);
     const Literals in = random_inputs(*f, 1);
     CHECK(ir::eval(*passes::expand_ops_for(f, target), in)[0] == ir::eval(*f, in)[0]);
   }

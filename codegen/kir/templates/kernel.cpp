@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "codegen/kir/reduction.h"
 #include "codegen/kir/templates/template.h"
 #include "ir/check.h"
 
@@ -65,6 +66,25 @@ class GroupCompiler {
     SHEAF_CHECK(plan_.schedule == schedule, plan_.name + ": the group holds a nest that its schedule has no place for");
   }
 
+  bool is_reduction(int node) const { return g_.as<low::Reduce>(node) || g_.as<low::ArgReduce>(node); }
+  bool is_made(int node) const { return k_.buffers[node] >= 0 || is_inlinable(g_, node); }
+
+  /// The reduction `node`, and those of other values of its dims over the same dims, which need not wait for it.
+  std::vector<int> reduced_with(int node) const {
+    const auto dims = [&](int n) -> const Shape& { return g_.dims(g_.nodes[n].operands[0]); };
+    std::vector<int> nodes;
+    std::vector<bool> is_ready;  // by node: can be computed of what has been made
+    for (int n = 0; n < std::ssize(g_.nodes); ++n) {
+      const std::vector<int>& operands = g_.nodes[n].operands;
+      const bool reads_ready = std::all_of(operands.begin(), operands.end(), [&](int o) { return is_ready[o]; });
+      is_ready.push_back(k_.buffers[n] >= 0 || (is_made(n) && reads_ready));
+      if (is_reduction(n) && !is_made(n) && reads_ready && dims(n) == dims(node) &&
+          reduced_dims_of(g_, n) == reduced_dims_of(g_, node))
+        nodes.push_back(n);
+    }
+    return nodes;
+  }
+
   void compile_hero(int node) {
     if (is_inlinable(g_, node) || k_.buffers[node] >= 0) return;
     std::vector<Target> targets;
@@ -82,9 +102,9 @@ class GroupCompiler {
       recurrence_template(k_, targets[0]);
     } else {
       require(Schedule::reduce);
-      SHEAF_CHECK(g_.as<low::Reduce>(node) || g_.as<low::ArgReduce>(node), "a hero without a template");
-      targets.push_back(target_of(node));
-      reduce_template(k_, targets[0]);
+      SHEAF_CHECK(is_reduction(node), "a hero without a template");
+      for (int n : reduced_with(node)) targets.push_back(target_of(n));
+      reduce_template(k_, targets);
     }
     for (const Target& t : targets) k_.buffers[t.node] = t.buffer;
   }

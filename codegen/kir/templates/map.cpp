@@ -1,6 +1,8 @@
 // Map: a loop nest over the result's dims, as few as the index maps allow, innermost a vector loop. Where an operand
 // runs along another dim than the result does, the plan asks for tiles of both, so that every cache line is used up.
+// Where arrays are put one after another, a CPU has a nest for each, and no element looks for its own among them.
 #include <algorithm>
+#include <set>
 
 #include "codegen/kir/estimate.h"
 #include "codegen/kir/templates/map_nest.h"
@@ -55,6 +57,12 @@ constexpr std::int64_t kShortestRow = 1024;
 /// And in such a row every vector has its place.
 constexpr std::int64_t kRowMultiple = 16;
 
+void append(Loop& outer, const Loop& inner) {
+  outer.dims.insert(outer.dims.end(), inner.dims.begin(), inner.dims.end());
+  outer.from.insert(outer.from.end(), inner.from.begin(), inner.from.end());
+  outer.extent *= inner.extent;
+}
+
 /// Whether the axes of loops i and i + 1 may run as one: no index map gets a division it did not have, or it may.
 bool try_merge(bool may_divide, IndexPool& pool, std::vector<Index>& indices, AxisId outer, AxisId inner,
                std::int64_t outer_extent, std::int64_t inner_extent, AxisId merged) {
@@ -96,7 +104,8 @@ void store_targets(Reader& reader, const std::vector<Target>& targets, const Pos
 Position positions(IndexPool& pool, const std::vector<Loop>& loops, const std::vector<Index>& at) {
   Position position;
   for (std::size_t i = 0; i < loops.size(); ++i) {
-    for (Index p : unflatten(pool, at[i], loops[i].dims)) position.push_back(p);
+    const Position inside = unflatten(pool, at[i], loops[i].dims);
+    for (std::size_t d = 0; d < inside.size(); ++d) position.push_back(pool.add(inside[d], loops[i].from[d]));
   }
   return position;
 }
@@ -108,9 +117,13 @@ std::size_t loop_of(const std::vector<Loop>& loops, std::int64_t dim) {
 }
 
 std::vector<Loop> collapse(const KernelBuilder& k, const std::vector<Target>& targets,
-                           const std::vector<std::int64_t>& tile) {
+                           const std::vector<std::int64_t>& tile, const Part& part) {
   std::vector<Loop> loops;
-  for (std::int64_t extent : k.group().dims(targets[0].node)) loops.push_back({{extent}, extent});
+  for (std::int64_t extent : k.group().dims(targets[0].node)) {
+    const bool is_cut = std::ssize(loops) == part.dim;
+    const std::int64_t count = is_cut ? part.end - part.begin : extent;
+    loops.push_back({.dims = {count}, .from = {is_cut ? part.begin : 0}, .extent = count});
+  }
   if (loops.empty()) return loops;
   Phase phase = sketch(k, targets, loops);
   std::vector<Index> indices;
@@ -125,8 +138,7 @@ std::vector<Loop> collapse(const KernelBuilder& k, const std::vector<Target>& ta
     if (!try_merge(may_divide, phase.indices, indices, axes[i], axes[i + 1], loops[i].extent, inner, next_axis)) {
       continue;
     }
-    loops[i].dims.insert(loops[i].dims.end(), loops[i + 1].dims.begin(), loops[i + 1].dims.end());
-    loops[i].extent *= loops[i + 1].extent;
+    append(loops[i], loops[i + 1]);
     axes[i] = next_axis++;
     loops.erase(loops.begin() + static_cast<std::ptrdiff_t>(i) + 1);
     axes.erase(axes.begin() + static_cast<std::ptrdiff_t>(i) + 1);
@@ -143,9 +155,7 @@ constexpr std::int64_t kTile = 64;
 
 void widen_innermost(std::vector<Loop>& loops) {
   while (loops.size() > 1 && loops.back().extent < kShortestVector) {
-    Loop& outer = loops[loops.size() - 2];
-    outer.dims.insert(outer.dims.end(), loops.back().dims.begin(), loops.back().dims.end());
-    outer.extent *= loops.back().extent;
+    append(loops[loops.size() - 2], loops.back());
     loops.pop_back();
   }
 }
@@ -191,9 +201,10 @@ void choose_cpu_blocks(const Grain& grain, std::vector<Loop>& loops, double elem
   }
 }
 
-void choose_blocks(const KernelBuilder& k, const std::vector<Target>& targets, std::vector<Loop>& loops,
-                   std::int64_t count) {
+void choose_blocks(const KernelBuilder& k, const std::vector<Target>& targets, std::vector<Loop>& loops) {
   if (k.grain().is_gpu()) return choose_gpu_blocks(k, targets, loops);
+  std::int64_t count = 1;
+  for (const Loop& l : loops) count *= l.extent;
   const auto total_ps = static_cast<double>(estimate_unit_ps(sketch(k, targets, loops)));
   choose_cpu_blocks(k.grain(), loops, total_ps / static_cast<double>(count), total_ps);
 }
@@ -247,22 +258,80 @@ class Nest {
 
 }  // namespace
 
-void map_template(KernelBuilder& k, const std::vector<Target>& targets, const std::vector<std::int64_t>& tile) {
-  const std::int64_t count = k.group().nodes[targets[0].node].type.num_elements();
-  if (count == 0) return;
-  if (k.grain().is_gpu() && !tile.empty()) return tile_template(k, targets, tile);
-  std::vector<Loop> loops = collapse(k, targets, tile);
+namespace {
+
+void emit_nest(KernelBuilder& k, const std::vector<Target>& targets, const std::vector<std::int64_t>& tile,
+               const Part& part) {
+  std::vector<Loop> loops = collapse(k, targets, tile, part);
   if (!tile.empty()) {
     choose_tiles(loops, tile);
   } else {
     widen_innermost(loops);
-    choose_blocks(k, targets, loops, count);
+    choose_blocks(k, targets, loops);
   }
   std::int64_t units = 1;
   for (const Loop& l : loops) units *= l.blocks();
   PhaseBuilder b = k.begin_phase(units);
   Nest(b, k, targets, loops).emit(0);
   k.end_phase(b);
+}
+
+/// Where, along one dim, the operands of the concatenations end that the targets read in place.
+struct Ends {
+  std::int64_t dim = -1;
+  std::set<std::int64_t> at;
+};
+
+Ends ends_of(const Group& g, const std::vector<Target>& targets) {
+  Ends ends;
+  std::vector<int> work;
+  std::vector<bool> is_seen(g.nodes.size());
+  for (const Target& t : targets) work.push_back(t.node);
+  while (!work.empty()) {
+    const int node = work.back();
+    work.pop_back();
+    if (is_seen[node] || g.dims(node) != g.dims(targets[0].node)) continue;
+    is_seen[node] = true;
+    const std::vector<int>& operands = g.nodes[node].operands;
+    if (g.as<ir::lowering::Map>(node)) work.insert(work.end(), operands.begin(), operands.end());
+    const auto* c = g.as<ir::lowering::Concatenate>(node);
+    if (!c || (ends.dim >= 0 && ends.dim != c->dim)) continue;
+    ends.dim = c->dim;
+    std::int64_t end = 0;
+    for (int o : operands) ends.at.insert(end += g.dims(o)[ends.dim]);
+  }
+  return ends;
+}
+
+/// A part of fewer elements, or of shorter runs in memory, is not worth a nest.
+constexpr std::int64_t kSmallestPart = 1024, kShortestRun = 16;
+
+/// What each nest covers: what one operand of a concatenation does, or everything.
+std::vector<Part> parts_of(const Group& g, const std::vector<Target>& targets) {
+  const Shape& dims = g.dims(targets[0].node);
+  const Ends ends = ends_of(g, targets);
+  if (ends.dim < 0 || targets[0].window_of >= 0) return {Part{}};
+  std::int64_t run = 1;  // elements along the dims after the one that is cut
+  for (std::size_t d = static_cast<std::size_t>(ends.dim) + 1; d < dims.size(); ++d) run *= dims[d];
+  std::vector<Part> parts;
+  for (std::int64_t end : ends.at) {
+    const std::int64_t begin = parts.empty() ? 0 : parts.back().end;
+    if (end > begin) parts.push_back({ends.dim, begin, end});
+  }
+  const bool are_worth_it =
+      num_elements(dims) >= kSmallestPart * std::ssize(parts) &&
+      std::all_of(parts.begin(), parts.end(), [&](const Part& p) { return (p.end - p.begin) * run >= kShortestRun; });
+  return are_worth_it ? parts : std::vector{Part{}};
+}
+
+}  // namespace
+
+void map_template(KernelBuilder& k, const std::vector<Target>& targets, const std::vector<std::int64_t>& tile) {
+  if (k.group().nodes[targets[0].node].type.num_elements() == 0) return;
+  if (k.grain().is_gpu() && !tile.empty()) return tile_template(k, targets, tile);
+  const bool is_whole = k.grain().is_gpu() || !tile.empty();
+  for (const Part& part : is_whole ? std::vector{Part{}} : parts_of(k.group(), targets))
+    emit_nest(k, targets, tile, part);
 }
 
 void update_template(KernelBuilder& k, Target target, bool is_in_place) {

@@ -7,9 +7,15 @@
 
 namespace sheaf::kir {
 
+/// What a nest covers of the results: all, or a part along one dim.
+struct Part {
+  std::int64_t dim = -1, begin = 0, end = 0;
+};
+
 /// One loop of the nest: a run of adjacent logical dims, read as one index.
 struct Loop {
   Shape dims;
+  Shape from;  // where along each of them the nest begins
   std::int64_t extent = 1;
   std::int64_t block = 1;   // iterations inside a unit; the rest are units
   std::int64_t blocks() const { return (extent + block - 1) / block; }
@@ -17,7 +23,7 @@ struct Loop {
 
 /// As few loops as possible, the dims of `tile` in different ones.
 std::vector<Loop> collapse(const KernelBuilder& k, const std::vector<Target>& targets,
-                           const std::vector<std::int64_t>& tile);
+                           const std::vector<std::int64_t>& tile, const Part& part = {});
 /// The loop that runs over logical dim `dim`.
 std::size_t loop_of(const std::vector<Loop>& loops, std::int64_t dim);
 /// The logical position, from that of each loop.

@@ -1,5 +1,6 @@
-// Reduce: along the innermost dim, lanes run over reduced elements ("row"); otherwise they run over kept elements, with
-// the 64 lanes of the numeric contract as rows of scratch ("column"). Either way the order of combination is the same.
+// Reduce: one reduction, or several of the same elements at once. Along the innermost dim, lanes run over reduced
+// elements ("row"); otherwise they run over kept elements, with the 64 lanes of the numeric contract as rows of scratch
+// ("column"). Either way the order of combination is the same.
 #include <algorithm>
 #include <bit>
 
@@ -18,12 +19,13 @@ constexpr std::int64_t kManyUnits = 256;
 
 class ReduceTemplate {
  public:
-  ReduceTemplate(KernelBuilder& k, Target target)
+  ReduceTemplate(KernelBuilder& k, const std::vector<Target>& targets)
       : k_(k),
-        target_(target),
-        from_(k.group().nodes[target.node].operands[0]),
-        reduction_(reduction_of(k.group(), target.node)),
-        dims_(k.group().dims(from_), reduced_dims_of(k.group(), target.node)) {
+        targets_(targets),
+        from_(k.group().nodes[targets[0].node].operands[0]),
+        dims_(k.group().dims(from_), reduced_dims_of(k.group(), targets[0].node)) {
+    for (const Target& t : targets) reductions_.push_back(reduction_of(k.group(), t.node));
+    reduction_ = together(reductions_);
     // The trailing kept dims are the columns.
     for (std::size_t d = dims_.is_reduced.size(); d-- > 0 && !dims_.is_reduced[d];) {
       columns_ *= k.group().dims(from_)[d];
@@ -57,16 +59,23 @@ class ReduceTemplate {
     IndexPool& pool = b.indices();
     Reader reader(b, k_.group(), k_.buffers);
     const Position at = dims_.position(unflatten(pool, kept, dims_.kept), unflatten(pool, flat, dims_.reduced));
-    const ValueId value = reader.read(from_, at, mask);
-    SHEAF_CHECK(reader.ok(), "reduce over a value that is in no buffer yet");
-    State state{b.convert(value, reduction_.parts[0])};
-    if (reduction_.parts.size() > 1) state.push_back(b.index_value(flat, reduction_.parts[1]));
+    State state;
+    for (std::size_t i = 0; i < targets_.size(); ++i) {
+      const ValueId value = reader.read(k_.group().nodes[targets_[i].node].operands[0], at, mask);
+      SHEAF_CHECK(reader.ok(), "reduce over a value that is in no buffer yet");
+      const std::vector<DType>& parts = reductions_[i].parts;
+      state.push_back(b.convert(value, parts[0]));
+      if (parts.size() > 1) state.push_back(b.index_value(flat, parts[1]));
+    }
     return state;
   }
 
   void store_result(PhaseBuilder& b, Index kept, const State& state, ValueId mask = -1) const {
-    // An index reduction's result is its index.
-    b.store(target_.buffer, kept, b.convert(state.back(), k_.group().dtype(target_.node)), mask);
+    std::size_t end = 0;
+    for (std::size_t i = 0; i < targets_.size(); ++i) {
+      end += reductions_[i].parts.size();  // an index reduction's result is its index
+      b.store(targets_[i].buffer, kept, b.convert(state[end - 1], k_.group().dtype(targets_[i].node)), mask);
+    }
   }
 
   double row_ps() const {
@@ -203,13 +212,13 @@ class ReduceTemplate {
         const Index lane = pool.add(pool.scale(round, shape.rows), pool.floor_div(t, shape.width));
         const ValueId is_lane = b.in_range(lane, 0, lanes);
         const State right = element(b, pool.add(row, column(t)), pool.add(from, lane), b.both(exists(t), is_lane));
-        const State left = load(b, own, at_round(round, t));
+        const State left = load_state(b, own, at_round(round, t));
         State sum = reduction_.combine(b, left, right);
         for (std::size_t p = 0; p < sum.size(); ++p) sum[p] = b.op(ir::ScalarOp::select, is_lane, sum[p], left[p]);
-        store(b, own, at_round(round, t), sum);
+        store_state(b, own, at_round(round, t), sum);
       });
     };
-    each_round(rounds, [&](Index round, Index t) { store(b, own, at_round(round, t), reduction_.identity(b)); });
+    each_round(rounds, [&](Index round, Index t) { store_state(b, own, at_round(round, t), reduction_.identity(b)); });
     const Index base = pool.scale(at[2], kLeaf);
     if (const std::int64_t whole = count / shape.lanes; whole > 0) {
       const Index r = b.axis(b.begin_for("r", whole, LoopKind::serial));
@@ -219,22 +228,22 @@ class ReduceTemplate {
     if (const std::int64_t rest = count % shape.lanes; rest > 0) add(pool.add(base, count - rest), rest);
     for (std::int64_t half = rounds / 2; half >= 1; half /= 2) {
       each_round(half, [&](Index round, Index t) {
-        const State right = load(b, own, at_round(pool.add(round, half), t));
-        store(b, own, at_round(round, t), reduction_.combine(b, load(b, own, at_round(round, t)), right));
+        const State right = load_state(b, own, at_round(pool.add(round, half), t));
+        store_state(b, own, at_round(round, t), reduction_.combine(b, load_state(b, own, at_round(round, t)), right));
       });
     }
     std::vector<BufferId> shared;
     for (DType part : reduction_.parts) shared.push_back(b.scratch(part, threads));
-    each(threads, [&](Index t) { store(b, shared, t, load(b, own, t)); });
+    each(threads, [&](Index t) { store_state(b, shared, t, load_state(b, own, t)); });
     for (std::int64_t half = shape.rows / 2; half >= 1; half /= 2) {
       each(half * shape.width, [&](Index t) {
-        const State right = load(b, shared, pool.add(t, half * shape.width));
-        store(b, shared, t, reduction_.combine(b, load(b, shared, t), right));
+        const State right = load_state(b, shared, pool.add(t, half * shape.width));
+        store_state(b, shared, t, reduction_.combine(b, load_state(b, shared, t), right));
       });
     }
     each(shape.width, [&](Index t) {
       const Index kept = pool.add(row, column(t));
-      const State total = load(b, shared, t);
+      const State total = load_state(b, shared, t);
       if (!splits_leaves_) return store_result(b, kept, total, exists(t));
       const Index to = pool.add(pool.scale(kept, leaves_), at[2]);
       for (std::size_t p = 0; p < total.size(); ++p) b.store(totals_[p], to, total[p], exists(t));
@@ -265,7 +274,7 @@ class ReduceTemplate {
     if (splits_leaves_) {
       for_each_leaf(b, at[2], [&](std::int64_t count) {
         column_leaf(b, scratch, width, pool.scale(at[2], kLeaf), count, kept);
-        each_column(b, width, [&](Index c) {
+        for_each_column(b, width, [&](Index c) {
           const Index to = pool.add(pool.scale(kept(c), leaves_), at[2]);
           for (std::size_t p = 0; p < scratch.size(); ++p) b.store(totals_[p], to, b.load(scratch[p], c));
         });
@@ -274,35 +283,24 @@ class ReduceTemplate {
     }
     if (leaves_ == 1) {
       column_leaf(b, scratch, width, pool.constant(0), dims_.reduced_count, kept);
-      each_column(b, width, [&](Index c) { store_result(b, kept(c), load(b, scratch, c)); });
+      for_each_column(b, width, [&](Index c) { store_result(b, kept(c), load_state(b, scratch, c)); });
       return;
     }
     for (DType part : reduction_.parts) totals.push_back(b.scratch(part, leaves_ * width));
     const auto leaf_into_totals = [&](Index leaf, std::int64_t count) {
       column_leaf(b, scratch, width, pool.scale(leaf, kLeaf), count, kept);
-      each_column(b, width,
-                  [&](Index c) { store(b, totals, pool.add(pool.scale(leaf, width), c), load(b, scratch, c)); });
+      for_each_column(b, width, [&](Index c) {
+        store_state(b, totals, pool.add(pool.scale(leaf, width), c), load_state(b, scratch, c));
+      });
     };
     const std::int64_t whole = dims_.reduced_count / kLeaf;
     const Index leaf = b.axis(b.begin_for("leaf", whole, LoopKind::serial));
     leaf_into_totals(leaf, kLeaf);
     b.end();
     if (whole < leaves_) leaf_into_totals(pool.constant(whole), dims_.reduced_count - whole * kLeaf);
-    combine_rows_pairwise(b, totals, width, leaves_);
-    each_column(b, width, [&](Index c) { store_result(b, kept(c), load(b, totals, c)); });
-  }
-
-  static void each_column(PhaseBuilder& b, std::int64_t width, const std::function<void(Index)>& body) {
-    body(b.axis(b.begin_for("c", width, LoopKind::vector)));
-    b.end();
-  }
-  static State load(PhaseBuilder& b, const std::vector<BufferId>& buffers, Index at) {
-    State state;
-    for (BufferId buffer : buffers) state.push_back(b.load(buffer, at));
-    return state;
-  }
-  static void store(PhaseBuilder& b, const std::vector<BufferId>& buffers, Index at, const State& state) {
-    for (std::size_t p = 0; p < state.size(); ++p) b.store(buffers[p], at, state[p]);
+    combine_leaf_rows(b, reduction_, totals, width, leaves_,
+                      [&](Index row, Index c) { return pool.add(pool.scale(row, width), c); });
+    for_each_column(b, width, [&](Index c) { store_result(b, kept(c), load_state(b, totals, c)); });
   }
 
   /// scratch[l][c] for 64 lanes l, then the lane tree; the result is scratch[0][c]. Lanes past `count` would hold the
@@ -313,57 +311,31 @@ class ReduceTemplate {
     const std::int64_t lanes = std::min<std::int64_t>(kLanes, std::max<std::int64_t>(count, 1));
     const auto each = [&](std::int64_t rows, const std::function<void(Index l, Index c)>& body) {
       const Index l = b.axis(b.begin_for("l", rows, LoopKind::serial));
-      each_column(b, width, [&](Index c) { body(l, c); });
+      for_each_column(b, width, [&](Index c) { body(l, c); });
       b.end();
     };
     const auto at = [&](Index l, Index c) { return pool.add(pool.scale(l, width), c); };
     const auto add = [&](std::int64_t rows, Index first) {
       each(rows, [&](Index l, Index c) {
         const State right = element(b, kept(c), pool.add(first, l));
-        store(b, scratch, at(l, c), reduction_.combine(b, load(b, scratch, at(l, c)), right));
+        store_state(b, scratch, at(l, c), reduction_.combine(b, load_state(b, scratch, at(l, c)), right));
       });
     };
-    each(lanes, [&](Index l, Index c) { store(b, scratch, at(l, c), reduction_.identity(b)); });
+    each(lanes, [&](Index l, Index c) { store_state(b, scratch, at(l, c), reduction_.identity(b)); });
     if (const std::int64_t rounds = count / kLanes; rounds > 0) {
       const Index r = b.axis(b.begin_for("r", rounds, LoopKind::serial));
       add(kLanes, pool.add(base, pool.scale(r, kLanes)));
       b.end();
     }
     if (const std::int64_t rest = count % kLanes; rest > 0) add(rest, pool.add(base, count - rest));
-    for (std::int64_t half = kLanes / 2; half >= 1; half /= 2) {
-      const std::int64_t rows = std::min(half, lanes - half);
-      if (rows <= 0) continue;
-      each(rows, [&](Index l, Index c) {
-        const State right = load(b, scratch, at(pool.add(l, half), c));
-        store(b, scratch, at(l, c), reduction_.combine(b, load(b, scratch, at(l, c)), right));
-      });
-    }
-  }
-
-  /// The pairwise leaf tree over rows of `width` columns; the result is row 0.
-  void combine_rows_pairwise(PhaseBuilder& b, const std::vector<BufferId>& rows, std::int64_t width,
-                             std::int64_t count) {
-    IndexPool& pool = b.indices();
-    const auto at = [&](Index row, Index c) { return pool.add(pool.scale(row, width), c); };
-    for (; count > 1; count = (count + 1) / 2) {
-      const Index j = b.axis(b.begin_for("j", count / 2, LoopKind::serial));
-      each_column(b, width, [&](Index c) {
-        const Index left = pool.scale(j, 2);
-        store(b, rows, at(j, c),
-              reduction_.combine(b, load(b, rows, at(left, c)), load(b, rows, at(pool.add(left, 1), c))));
-      });
-      b.end();
-      if (count % 2 == 0) continue;
-      each_column(b, width, [&](Index c) {
-        store(b, rows, at(pool.constant(count / 2), c), load(b, rows, at(pool.constant(count - 1), c)));
-      });
-    }
+    combine_lane_rows(b, reduction_, scratch, width, lanes, at);
   }
 
   KernelBuilder& k_;
-  Target target_;
-  int from_;
-  Reduction reduction_;
+  std::vector<Target> targets_;
+  int from_;  // what the first one reduces; all have its dims
+  std::vector<Reduction> reductions_;  // of each
+  Reduction reduction_;  // together
   ReducedDims dims_;
   std::int64_t columns_ = 1, outer_ = 1, leaves_ = 1;
   bool splits_leaves_ = false;
@@ -372,6 +344,6 @@ class ReduceTemplate {
 
 }  // namespace
 
-void reduce_template(KernelBuilder& k, Target target) { ReduceTemplate(k, target).emit(); }
+void reduce_template(KernelBuilder& k, const std::vector<Target>& targets) { ReduceTemplate(k, targets).emit(); }
 
 }  // namespace sheaf::kir

@@ -1,7 +1,8 @@
 // Row-persistent: softmax, norms, cross-entropy. All reductions run over the same trailing dims, so one unit takes a
-// row through all of them while it is in cache; what a later pass would have to compute again is kept in a row of
-// scratch. On a GPU so is what it would have to read again, as long as rows fit: a warp keeps a short row in registers,
-// a block a longer one in its memory.
+// row through all of them while it is in cache; what a later pass would have to compute again is kept, on a CPU where a
+// result of the row will lie, so that memory is written while there is something to compute, else in a row of scratch.
+// On a GPU so is what it would have to read again, as long as rows fit: a warp keeps a short row in registers, a block
+// a longer one in its memory.
 #include <algorithm>
 
 #include "codegen/kir/estimate.h"
@@ -115,6 +116,7 @@ class RowTemplate {
     reduced_.clear();
     stored_.clear();
     free_.clear();
+    taken_.clear();
     stage_ = {};
     room_ = is_staged() ? kRowBytes : INT64_MAX;
     for (std::size_t pass = 0; pass < form_.heroes.size(); ++pass) reduce(pass);
@@ -126,6 +128,7 @@ class RowTemplate {
   struct Stored {
     int node;
     BufferId row;
+    bool is_result = false;  // a row of a result, not one of scratch
   };
 
   bool is_staged() const { return threads_ > 32; }
@@ -151,12 +154,31 @@ class RowTemplate {
   /// A reader for a body at element r.
   Reader reader(Index r, const std::vector<Stored>& stored) const {
     Reader reader = this->reader();
-    for (const Stored& s : stored) reader.bind(s.node, element_at(r), b_->load(s.row, r));
+    for (const Stored& s : stored) reader.bind(s.node, element_at(r), b_->load(s.row, place(s, r)));
     return reader;
+  }
+
+  Index place(const Stored& s, Index r) const {
+    return s.is_result ? b_->indices().add(b_->indices().scale(row_, form_.length), r) : r;
   }
 
   bool is_stored(int node) const {
     return std::any_of(stored_.begin(), stored_.end(), [&](const Stored& s) { return s.node == node; });
+  }
+
+  /// Where a CPU keeps the values of `node` until the last pass stores the row's results: its own place, or one that
+  /// nothing is kept in yet; -1 for none.
+  BufferId result_for(int node) {
+    if (k_.grain().is_gpu()) return -1;
+    const auto is_free = [&](const Target& t) {
+      return g_.dtype(t.node) == g_.dtype(node) && std::find(taken_.begin(), taken_.end(), t.buffer) == taken_.end();
+    };
+    const auto own =
+        std::find_if(per_element_.begin(), per_element_.end(), [&](const Target& t) { return t.node == node; });
+    const auto any = own != per_element_.end() ? own : std::find_if(per_element_.begin(), per_element_.end(), is_free);
+    if (any == per_element_.end() || !is_free(*any)) return -1;
+    taken_.push_back(any->buffer);
+    return any->buffer;
   }
 
   /// A row for the values of `node`, one that is free or a new one; -1 where there is no room for it.
@@ -217,13 +239,15 @@ class RowTemplate {
     const int hero = form_.heroes[pass], operand = g_.nodes[hero].operands[0];
     const Reduction reduction = reduction_of(g_, hero);
     const std::vector<Stored> inputs = inputs_to_keep(pass), before = stored_;
-    BufferId row = -1;
+    Stored keep{operand, -1};
     if (!is_stored(operand) && weight(g_, operand) >= kWorthStoring && is_read_again(g_, operand, hero)) {
       // In the place of what nobody reads once this is stored.
-      stored_.push_back({operand, -1});
+      stored_.push_back(keep);
       free_what_is_done(pass + 1);
       std::erase_if(stored_, [&](const Stored& s) { return s.node == operand; });
-      row = row_for(operand);
+      keep.row = result_for(operand);
+      keep.is_result = keep.row >= 0;
+      if (!keep.is_result) keep.row = row_for(operand);
     }
     const State state = reduce_row(
         *b_, reduction, form_.length,
@@ -231,20 +255,25 @@ class RowTemplate {
           Reader at_r = reader(r, before);
           for (const Stored& i : inputs) b_->store(i.row, r, read(at_r, i.node, element_at(r)));
           const ValueId value = read(at_r, operand, element_at(r));
-          if (row >= 0) b_->store(row, r, value);
+          if (keep.row >= 0) b_->store(keep.row, place(keep, r), value);
           State contribution{b_->convert(value, reduction.parts[0])};
           if (reduction.parts.size() > 1) contribution.push_back(b_->index_value(r, reduction.parts[1]));
           return contribution;
         },
         is_staged() ? &stage_ : nullptr);
     stored_.insert(stored_.end(), inputs.begin(), inputs.end());
-    if (row >= 0) stored_.push_back({operand, row});
+    if (keep.row >= 0) stored_.push_back(keep);
     reduced_.emplace_back(hero, b_->convert(state.back(), g_.dtype(hero)));
     free_what_is_done(pass + 1);
   }
 
+  bool is_in_place(const Target& t) const {
+    return std::any_of(stored_.begin(), stored_.end(),
+                       [&](const Stored& s) { return s.is_result && s.node == t.node && s.row == t.buffer; });
+  }
+
   void store_per_element() {
-    if (per_element_.empty()) return;
+    if (std::all_of(per_element_.begin(), per_element_.end(), [&](const Target& t) { return is_in_place(t); })) return;
     IndexPool& pool = b_->indices();
     const Index r = b_->axis(b_->begin_for("e", form_.length, LoopKind::vector));
     const Index flat = pool.add(pool.scale(row_, form_.length), r);
@@ -254,7 +283,8 @@ class RowTemplate {
       const Position at = g_.dims(t.node) == form_.dims ? element_at(r) : unflatten(pool, flat, g_.dims(t.node));
       values.push_back(read(at_r, t.node, at));
     }
-    for (std::size_t i = 0; i < values.size(); ++i) b_->store(per_element_[i].buffer, flat, values[i]);
+    for (std::size_t i = 0; i < values.size(); ++i)
+      if (!is_in_place(per_element_[i])) b_->store(per_element_[i].buffer, flat, values[i]);
     b_->end();
   }
 
@@ -276,6 +306,7 @@ class RowTemplate {
   std::vector<std::pair<int, ValueId>> reduced_;
   std::vector<Stored> stored_;
   std::vector<Stored> free_;  // rows whose values nobody reads any more
+  std::vector<BufferId> taken_;  // results in whose place something is kept
   std::int64_t room_ = 0;  // bytes that are left for rows
   Stage stage_;
 };

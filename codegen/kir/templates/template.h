@@ -77,8 +77,8 @@ void for_each_item(PhaseBuilder& b, const Blocking& blocking, Index unit, const 
 /// Stores each target, all of the same dims, elementwise. Every operand must be inlinable or in a buffer. `tile`: none,
 /// or two of the dims, the outer one first, that are cut into square tiles.
 void map_template(KernelBuilder& k, const std::vector<Target>& targets, const std::vector<std::int64_t>& tile = {});
-/// One Reduce or ArgReduce into the target.
-void reduce_template(KernelBuilder& k, Target target);
+/// Each Reduce or ArgReduce into its target, in one pass: their operands have equal dims, and they reduce the same ones.
+void reduce_template(KernelBuilder& k, const std::vector<Target>& targets);
 /// One Recurrence into the target.
 void recurrence_template(KernelBuilder& k, Target target);
 void sort_template(KernelBuilder& k, const std::vector<Target>& targets);

@@ -1,0 +1,170 @@
+// What one pass over memory does: rows through reductions, several reductions of one array, and index maps that are no
+// pass of their own. Counted in kernels and in the bytes that they read and write; and to the bit what op by op gives.
+#include <doctest/doctest.h>
+
+#include "sheaf/sheaf.h"
+
+using namespace sheaf;
+
+namespace {
+
+constexpr std::int64_t kRows = 96, kColumns = 1000;
+constexpr double kArray = 4.0 * kRows * kColumns, kRow = 4.0 * kColumns, kColumn = 4.0 * kRows;
+
+Array wide() { return abstract({kRows, kColumns}); }
+Array row() { return abstract({kColumns}); }
+Array labels() { return abstract({kRows}, i32); }
+
+struct Work {
+  int kernels = 0;
+  double bytes = 0;
+  bool operator==(const Work&) const = default;
+};
+std::ostream& operator<<(std::ostream& out, const Work& w) {
+  return out << w.kernels << " kernels, " << w.bytes << " bytes";
+}
+
+template <class F, class... A>
+Work work(const F& f, const A&... args) {
+  const auto compiled = jit(f).trace(args...).lower().compile();
+  Work w{.bytes = compiled.cost().bytes};
+  const std::string text = compiled.text();
+  for (std::size_t at = 0; (at = text.find("= kernel ", at)) != std::string::npos; ++at) ++w.kernels;
+  return w;
+}
+
+template <class F>
+auto backward(const F& f) {
+  return [f](Array x, Array g) { return vjp(f, x).second(g); };
+}
+
+Array rms_norm(Array x, Array scale) {
+  return x * rsqrt(mean(square(x), {.axes = {1}, .keepdims = true}) + 1e-6) * scale;
+}
+
+}  // namespace
+
+TEST_CASE("one kernel takes each row through all its reductions, and reads and writes it once") {
+  CHECK(work([](Array x) { return softmax(x); }, wide()) == Work{1, 2 * kArray});
+  CHECK(work([](Array x) { return log_softmax(x); }, wide()) == Work{1, 2 * kArray});
+  CHECK(work([](Array x, Array s, Array t) { return layer_norm(x, s, t); }, wide(), row(), row()) ==
+        Work{1, 2 * kArray + 2 * kRow});
+  CHECK(work(rms_norm, wide(), row()) == Work{1, 2 * kArray + kRow});
+  CHECK(work([](Array x) { return std::pair{mean(x, {.axes = {1}}), var(x, {.axes = {1}})}; }, wide()) ==
+        Work{1, kArray + 2 * kColumn});
+  CHECK(work([](Array x) { return std::pair{max(x, {.axes = {1}}), min(x, {.axes = {1}})}; }, wide()) ==
+        Work{1, kArray + 2 * kColumn});
+}
+
+TEST_CASE("one kernel takes each row and its cotangent back through its reductions") {
+  CHECK(work(backward([](Array x) { return softmax(x); }), wide(), wide()) == Work{1, 3 * kArray});
+  CHECK(work(backward([](Array x) { return log_softmax(x); }), wide(), wide()) == Work{1, 3 * kArray});
+  const auto norm = [](Array x, Array g, Array s, Array t) {
+    return vjp([&](Array v) { return layer_norm(v, s, t); }, x).second(g);
+  };
+  CHECK(work(norm, wide(), wide(), row(), row()) == Work{1, 3 * kArray + kRow});
+}
+
+TEST_CASE("cross-entropy reads its logits once, and the kernel that does writes their gradient") {
+  // One kernel for each row's loss, one for their mean.
+  constexpr double kLosses = 2 * kColumn + 4;
+  CHECK(work(cross_entropy, wide(), labels()) == Work{2, kArray + kColumn + kLosses});
+  CHECK(work(value_and_grad(cross_entropy), wide(), labels()) == Work{2, 2 * kArray + kColumn + kLosses});
+  CHECK(work(grad(cross_entropy), wide(), labels()) == Work{1, 2 * kArray + kColumn});
+}
+
+TEST_CASE("one kernel reads an array for all that is reduced of it along the same dims") {
+  const auto extremes = [](Reduce over) {
+    return [over](Array x) { return std::tuple{max(x, over), min(x, over), sum(x, over), sum(x * x, over)}; };
+  };
+  CHECK(work(extremes({.axes = {0}}), wide()) == Work{1, kArray + 4 * kRow});
+  CHECK(work(extremes({}), wide()) == Work{1, kArray + 4 * 4});
+  const auto of_products = [](Array x, Array g) {
+    return std::pair{sum(g, {.axes = {0, 1, 2}}), sum(g * x, {.axes = {0, 1, 2}})};
+  };
+  constexpr double kImages = 4.0 * 4 * 8 * 8 * 32;
+  CHECK(work(of_products, abstract({4, 8, 8, 32}), abstract({4, 8, 8, 32})) == Work{1, 2 * kImages + 2 * 4 * 32});
+  // But the variance of a column waits for its mean.
+  const auto moments = [](Array x) { return std::pair{mean(x, {.axes = {0}}), var(x, {.axes = {0}})}; };
+  CHECK(work(moments, wide()).kernels == 2);
+}
+
+TEST_CASE("random bits are made where they are used, and lie in no memory") {
+  const auto dropout = [](Array x, Array key) {
+    return where(random::bernoulli(key, {kRows, kColumns}, 0.9), x / 0.9, 0);
+  };
+  const Array key = abstract({2}, u32);
+  CHECK(work(dropout, wide(), key) == Work{1, 2 * kArray + 8});
+  const auto normed = [&](Array x, Array k, Array s, Array t) { return layer_norm(x + dropout(x, k), s, t); };
+  CHECK(work(normed, wide(), key, row(), row()) == Work{1, 2 * kArray + 8 + 2 * kRow});
+  const auto both = [&](Array x, Array k, Array g) {
+    const auto [y, back] = vjp([&](Array v) { return dropout(v, k); }, x);
+    return std::pair{y, back(g)};
+  };
+  CHECK(work(both, wide(), key, wide()) == Work{1, 4 * kArray + 8});
+}
+
+TEST_CASE(
+    "slices, gathers, padding, concatenations and transposes are index maps of who reads or writes through them") {
+  CHECK(work([](Array x) { return x(slice(), slice(0, 500)) * sigmoid(x(slice(), slice(500, 1000))); }, wide()) ==
+        Work{1, 1.5 * kArray});
+  CHECK(work([](Array x, Array i) { return tanh(take(x, i, 0)); }, wide(), labels()) == Work{1, 2 * kArray + kColumn});
+  CHECK(work([](Array x) { return pad(tanh(x), {{1, 1}, {0, 0}}) * 2; }, wide()) == Work{1, 2 * kArray + 2 * kRow});
+  CHECK(work([](Array x, Array y) { return tanh(concatenate({x * 2, y + 1}, 0)); }, wide(), wide()) ==
+        Work{1, 4 * kArray});
+  CHECK(work([](Array x, Array y) { return softmax(concatenate({x * 2, y + 1}, 1)); }, wide(), wide()) ==
+        Work{1, 4 * kArray});
+  CHECK(work([](Array x) { return tanh(transpose(x)); }, wide()) == Work{1, 2 * kArray});
+  CHECK(work([](Array x) { return softmax(transpose(x)); }, wide()) == Work{1, 2 * kArray});
+  CHECK(work([](Array x) { return flip(roll(x, 3), {0}) * 2; }, wide()) == Work{1, 2 * kArray});
+  CHECK(work([](Array x) { return reshape(softmax(x), {kRows * 10, kColumns / 10}); }, wide()) == Work{1, 2 * kArray});
+}
+
+TEST_CASE("putting thousands of arrays together is a few passes over them, by a few kernels for all") {
+  constexpr std::size_t kMany = 5000;
+  const auto together = [](std::vector<Array> x) { return concatenate(x, 0); };
+  const auto compiled = jit(together).trace(std::vector<Array>(kMany, abstract({3}))).lower().compile();
+  CHECK(compiled.cost().bytes <= 3 * 2 * 4.0 * 3 * kMany);
+  CHECK(compiled.kernels().size() <= 6);
+  std::vector<Array> x;
+  for (std::size_t i = 0; i < kMany; ++i) {
+    const auto v = static_cast<float>(i);
+    x.push_back(array({v, 2 * v, 3 * v}));
+  }
+  const std::vector<float> all = compiled(x).template to_vector<float>();
+  for (std::size_t i = 0; i < kMany; ++i)
+    for (std::size_t j = 0; j < 3; ++j) REQUIRE(all[3 * i + j] == static_cast<float>(i * (j + 1)));
+}
+
+TEST_CASE("what is fused gives the bits of one op after another, whatever the length of rows") {
+  const auto check = [](const auto& f, const auto&... x) { CHECK(same(jit(f)(x...), f(x...))); };
+  const auto draw = [](const Shape& shape, std::uint64_t seed) { return random::normal(random::key(seed), shape); };
+  for (const std::int64_t n : {1, 17, 64, 100, 1000, 4099, 20000}) {
+    CAPTURE(n);
+    const std::int64_t rows = n < 1000 ? 70 : 3;
+    const Array x = draw({rows, n}, 1), g = draw({rows, n}, 2), s = draw({n}, 3), t = draw({n}, 4);
+    const Array label = random::randint(random::key(5), {rows}, 0, n);
+    check([](Array v) { return softmax(v); }, x);
+    check(
+        [](Array v) {
+          const Array e = exp(v - max(v, {.axes = {1}, .keepdims = true}));
+          return std::pair{e, e / sum(e, {.axes = {1}, .keepdims = true})};  // what is kept is a result as well
+        },
+        x);
+    check([](Array v) { return std::pair{softmax(v), log_softmax(v)}; }, x);
+    check(backward([](Array v) { return softmax(v); }), x, g);
+    check([](Array v, Array d, Array a,
+             Array b) { return vjp([](Array u, Array c, Array e) { return layer_norm(u, c, e); }, v, a, b).second(d); },
+          x, g, s, t);
+    check([](Array v, Array l) { return value_and_grad(cross_entropy)(v, l); }, x, label);
+    check(
+        [](Array v, Array d) {
+          const Reduce over{.axes = {0}};
+          return std::tuple{max(v, over), sum(v, over), sum(v * d, over), argmax(v, 0), min(v), sum(v)};
+        },
+        x, g);
+    check([](Array v, Array d) { return tanh(concatenate({v * 2, pad(d, {{1, 0}, {0, 0}}), v}, 0)); }, x, g);
+    check([](Array v, Array d) { return concatenate({v, -d, v(slice(), slice(0, 1))}, 1) * 3; }, x, g);
+    check([](Array v) { return reshape(log_softmax(v), {-1}); }, x);
+  }
+}

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "codegen/kir/contract.h"
+#include "codegen/kir/estimate.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 #include "ir/check.h"
@@ -186,6 +187,11 @@ bool holds_sums(const ContractPlan& p) {
          is_float(c.out) == is_float(p.computed);
 }
 
+void hold_sums(ContractPlan& p, std::int64_t rows, std::int64_t columns) {
+  p.sum_stride = columns;
+  p.sum_bytes = round_up(rows * columns * size_bytes(p.computed), 64);
+}
+
 void plan_direct(ContractPlan& p, const CpuTarget& target) {
   const Tile tile = p.rows <= kFlatRows ? choose_flat_tile(p, target) : choose_tile(p, target);
   p.is_direct = true;
@@ -204,6 +210,7 @@ void plan_direct(ContractPlan& p, const CpuTarget& target) {
   // The last row block takes the rest, and its last tile overlaps the one before: so no tile has fewer rows.
   p.row_blocks = p.rows == 0 ? 0 : std::max<std::int64_t>(1, p.rows / p.block_rows);
   p.column_blocks = ceil_div(p.columns, p.block_columns);
+  if (p.epilogue == EpilogueOf::sums) hold_sums(p, p.tile_rows, p.tile_columns());
 }
 
 bool has_many_terms(const ContractPlan& p) {
@@ -390,6 +397,7 @@ void plan_turned(ContractPlan& p) {
   const std::int64_t work = std::max<std::int64_t>(1, p.terms * p.rows * p.lanes);
   p.block_columns = std::max<std::int64_t>(1, kStreamedUnit / work) * p.lanes;
   p.column_blocks = std::max<std::int64_t>(1, p.columns / p.block_columns);  // the last one takes the rest
+  if (p.epilogue == EpilogueOf::sums) hold_sums(p, p.rows, p.lanes);
   share_packing(p, true);
 }
 
@@ -409,8 +417,8 @@ void plan_streamed_rows(ContractPlan& p, const CpuTarget& target) {
   p.term_blocks = ceil_div(p.terms, p.block_terms);
   p.block_columns = round_up(std::min(kFarColumns, p.columns), p.tile_columns());
   p.column_blocks = ceil_div(p.columns, p.block_columns);
-  p.has_sum_block = !holds_sums(p);
-  if (p.has_sum_block) p.sum_bytes = p.rows * p.block_columns * size_bytes(p.computed);
+  p.has_sum_block = !holds_sums(p) || p.epilogue == EpilogueOf::sums;
+  if (p.has_sum_block) hold_sums(p, p.rows, p.block_columns);
   share_packing(p, true);
 }
 
@@ -440,9 +448,9 @@ void plan_packed(ContractPlan& p, const CpuTarget& target) {
     if (units == before) break;
   }
 
-  p.has_sum_block = !is_one_dim(p.contract.m) || !holds_sums(p);
-  const std::int64_t sums = p.has_sum_block ? p.block_rows * p.block_columns : p.tile_rows * p.tile_columns();
-  p.sum_bytes = round_up(sums * bytes, 64);
+  p.has_sum_block = !is_one_dim(p.contract.m) || !holds_sums(p) || p.epilogue == EpilogueOf::sums;
+  if (p.has_sum_block) hold_sums(p, p.block_rows, p.block_columns);
+  else hold_sums(p, p.tile_rows, p.tile_columns());
   // Blocks that several units read are packed once for all.
   const std::int64_t lanes = p.packed_lanes(p.terms);
   const std::int64_t all = p.batches * (p.row_blocks * p.block_rows + p.column_blocks * p.block_columns) * lanes;
@@ -466,8 +474,9 @@ std::int64_t estimate_unit_ps(const ContractPlan& p) {
 
 }  // namespace
 
-ContractPlan plan_contract(const kir::Contract& contract, const CpuTarget& target) {
+ContractPlan plan_contract(const kir::Contract& contract, const CpuTarget& target, EpilogueOf epilogue) {
   ContractPlan p;
+  p.epilogue = epilogue;
   p.contract = contract;
   Dims unmerged_rows = without_ones(contract.m);
   for (Dims* dims : {&p.contract.batch, &p.contract.m, &p.contract.n, &p.contract.k}) *dims = merged(*dims);
@@ -491,13 +500,15 @@ ContractPlan plan_contract(const kir::Contract& contract, const CpuTarget& targe
   p.lanes = target.lanes(size_bytes(p.computed));
   p.lane_terms = lane_terms_of(p.contract, p.computed, target);
   p.packed = p.lane_terms == 1 ? p.computed : DType::u32;
-  if (p.has_lhs_columns) {
+  // Of rows and columns as the epilogue knows them.
+  const bool slides = p.has_lhs_columns ||
+                      (!can_be_direct(p) && !(is_one_dim(p.contract.m) && is_one_dim(p.contract.k)) && can_slide(p));
+  if (slides || p.is_swapped) p.epilogue = EpilogueOf::none;
+  if (slides) {
     plan_sliding(p, target, unmerged_rows);
   } else if (can_be_direct(p)) {
     if (is_flat_and_far(p)) plan_streamed_rows(p, target);
     else plan_direct(p, target);
-  } else if (!(is_one_dim(p.contract.m) && is_one_dim(p.contract.k)) && can_slide(p)) {
-    plan_sliding(p, target, unmerged_rows);
   } else if (can_be_turned(p)) {
     plan_turned(p);
   } else {
@@ -509,9 +520,24 @@ ContractPlan plan_contract(const kir::Contract& contract, const CpuTarget& targe
   return p;
 }
 
-std::vector<PackedOperand> packed_operands(const kir::Contract& contract, const CpuTarget& target) {
-  const ContractPlan p = plan_contract(contract, target);
+ContractPlan plan_contract(const kir::Kernel& kernel, const CpuTarget& target) {
+  const kir::Phase* follows = kir::epilogue_of(kernel);
+  if (!follows) return plan_contract(*kernel.contract, target);
+  const auto& result = kernel.params[static_cast<std::size_t>(kernel.contract->result)];
+  const bool is_stored = result.access != kir::Param::Access::temporary;
+  ContractPlan p = plan_contract(*kernel.contract, target, is_stored ? EpilogueOf::result : EpilogueOf::sums);
+  if (p.epilogue == EpilogueOf::none) return p;
+  const double element_ps = static_cast<double>(kir::estimate_unit_ps(*follows)) /
+                            static_cast<double>(std::max<std::int64_t>(p.rows * p.columns, 1));
+  const std::int64_t elements = std::min(p.block_rows, p.rows) * std::min(p.block_columns, p.columns);
+  p.phases.back().unit_ps += static_cast<std::int64_t>(element_ps * static_cast<double>(elements));
+  return p;
+}
+
+std::vector<PackedOperand> packed_operands(const kir::Kernel& kernel, const CpuTarget& target) {
+  const ContractPlan p = plan_contract(kernel, target);
   const kir::Contract& c = p.contract;
+  const auto first_copy = static_cast<int>(kernel.params.size() - p.shared.size());
   std::vector<PackedOperand> operands;
   for (const ContractPlan::SharedPacking& shared : p.shared) {
     const int index = static_cast<int>(operands.size());
@@ -525,7 +551,7 @@ std::vector<PackedOperand> packed_operands(const kir::Contract& contract, const 
       layout += fmt::format("; {} by {}", fmt::join(dims->extents, " "), fmt::join(dims->*strides, " "));
     operands.push_back({.phase = index,
                         .operand = shared.is_lhs == p.is_swapped ? 1 : 0,
-                        .copy = 3 + index,
+                        .copy = first_copy + index,
                         .bytes = shared.bytes,
                         .layout = std::move(layout)});
   }

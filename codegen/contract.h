@@ -13,6 +13,10 @@
 
 namespace sheaf::codegen {
 
+/// Where what follows a contraction finds its sums: nothing follows in its units; or it is done to each tile or block
+/// of sums before they are stored anywhere; or to each unit's part of the result, which is stored as well.
+enum class EpilogueOf : std::uint8_t { none, sums, result };
+
 struct ContractPlan {
   /// The contraction with mergeable dims merged, and lhs and rhs exchanged if `is_swapped`.
   kir::Contract contract;
@@ -50,16 +54,18 @@ struct ContractPlan {
   int blocked_dims = 0;
   std::int64_t unit_batches = 1;  // that a unit computes, all for one block of terms after the other
   /// Operands that phases before the last pack, once for all threads, each into a temporary parameter of its own, the
-  /// first of which is parameter 3. Where there are none a unit packs what it needs, a block of terms at a time, into
-  /// scratch.
+  /// first of which is the kernel's own last but as many. Where there are none a unit packs what it needs, a block of
+  /// terms at a time, into scratch.
   struct SharedPacking {
     bool is_lhs = false;
     std::int64_t bytes = 0;
   };
   std::vector<SharedPacking> shared;
   /// Packed or streamed: sums are collected in a block of their own, because the result's layout or dtype cannot hold
-  /// them.
+  /// them, or an epilogue is done to them there.
   bool has_sum_block = false;
+  EpilogueOf epilogue = EpilogueOf::none;
+  std::int64_t sum_stride = 0;  // in scratch, from a row of sums to the next
   std::int64_t lhs_bytes = 0, rhs_bytes = 0, sum_bytes = 0;  // of scratch, in this order, each a multiple of 64
 
   /// As in Phase. The last phase computes, in units of a block of the result: batch outermost (unless columns are),
@@ -75,9 +81,15 @@ struct ContractPlan {
   bool has_offset_row() const { return lane_terms == 4 && contract.lhs == contract.rhs; }
   bool is_empty() const { return batches * rows * columns == 0; }
   std::int64_t tile_columns() const { return std::int64_t{tile_vectors} * lanes; }
+  /// Columns that an epilogue is done to at once begin at a multiple of this, and end at one or with the last column.
+  std::int64_t epilogue_columns() const { return is_turned ? lanes : tile_columns(); }
 };
 
-ContractPlan plan_contract(const kir::Contract& contract, const CpuTarget& target);
+/// The plan has no epilogue where it could not be done unit by unit; it is then a phase of its own.
+ContractPlan plan_contract(const kir::Contract& contract, const CpuTarget& target,
+                           EpilogueOf epilogue = EpilogueOf::none);
+/// With the kernel's epilogue.
+ContractPlan plan_contract(const kir::Kernel& kernel, const CpuTarget& target);
 
 /// A phase that writes the parameter `copy` from the parameter `operand` alone. Copies of equal `layout` of the same
 /// contents are equal, whatever kernel makes them.
@@ -86,6 +98,6 @@ struct PackedOperand {
   std::int64_t bytes = 0;
   std::string layout;
 };
-std::vector<PackedOperand> packed_operands(const kir::Contract& contract, const CpuTarget& target);
+std::vector<PackedOperand> packed_operands(const kir::Kernel& kernel, const CpuTarget& target);
 
 }  // namespace sheaf::codegen

@@ -357,7 +357,7 @@ class Lowering {
     buffers.insert(buffers.end(), outputs.begin(), outputs.end());
     if (!program_.target.is_gpu()) {
       kernel.contract->precision = Precision::full;  // a CPU rounds no operand, whatever it may
-      for (const auto& packing : plan_contract(*kernel.contract, host_cpu_target()).shared)
+      for (const auto& packing : plan_contract(kernel, host_cpu_target()).shared)
         kernel.params.push_back({DType::u8, packing.bytes, kir::Param::Access::temporary});
     }
     const std::optional<Product> product =
@@ -383,16 +383,20 @@ class Lowering {
     steps.back() = {.kernel = -1, .buffers = {}, .loc = loc, .control = std::move(control), .work = work};
   }
 
-  /// Those that the kernel's functions take, in their order: of `buffers`, and of temporaries. A GPU's contraction
-  /// stores neither what its prologues make nor what its epilogue alone reads.
+  /// Those that the kernel's functions take, in their order: of `buffers`, and of temporaries. A contraction does not
+  /// store what its epilogue alone reads, nor a GPU's what its prologues make.
   std::vector<BufferRef> with_temporaries(kir::Kernel& kernel, const std::vector<BufferRef>& buffers) {
     const bool is_gpu = program_.target.is_gpu();
+    const bool has_sums =
+        !is_gpu && kernel.contract && plan_contract(kernel, host_cpu_target()).epilogue == EpilogueOf::sums;
     std::vector<BufferRef> all;
     auto next = buffers.begin();
     for (kir::Param& p : kernel.params) {
       if (p.access != kir::Param::Access::temporary) {
         if (is_gpu) p.alignment = alignment_of(*next);
         all.push_back(*next++);
+      } else if (has_sums && &p == &kernel.params[static_cast<std::size_t>(kernel.contract->result)]) {
+        all.push_back({BufferRef::Space::arena, 0, 0});
       } else if (!is_gpu || !kernel.contract) {
         all.push_back(temporary(p.count * size_bytes(p.dtype)));
       }
@@ -405,8 +409,8 @@ class Lowering {
     if (kernel.phases.empty() && !kernel.contract && !kernel.attention) return;  // nothing but empty results
     const absl::Status status = kir::verify(kernel);
     SHEAF_CHECK(status.ok(), std::string(status.message()));
-    const int index = program_.target.is_gpu() ? gpu_kernel(name, std::move(kernel), buffers)
-                                               : cpu_kernel(name, std::move(kernel));
+    const int index =
+        program_.target.is_gpu() ? gpu_kernel(name, std::move(kernel), buffers) : cpu_kernel(name, std::move(kernel));
     frame.steps.push_back({.kernel = index, .buffers = std::move(buffers), .loc = loc_, .work = work_});
   }
 
@@ -438,13 +442,14 @@ class Lowering {
         const auto symbol = phase_symbol("sheaf_" + code.key, static_cast<int>(code.phases.size()));
         code.phases.push_back({.entry = symbol, .extent = units, .unit_ps = unit_ps, .scratch_bytes = scratch});
       };
-      const auto add_contraction = [&] {
-        for (const auto& p : plan_contract(*k.contract, host_cpu_target()).phases)
-          add(p.units, p.unit_ps, p.scratch_bytes);
+      const auto add_contraction = [&] {  // true if it has its epilogue in it
+        const ContractPlan plan = plan_contract(k, host_cpu_target());
+        for (const auto& p : plan.phases) add(p.units, p.unit_ps, p.scratch_bytes);
+        return plan.epilogue != EpilogueOf::none;
       };
       const kir::Phase* epilogue = k.contract ? kir::epilogue_of(k) : nullptr;
       for (const kir::Phase& p : k.phases) {
-        if (&p == epilogue) add_contraction();
+        if (&p == epilogue && add_contraction()) return;
         add(p.axes[0].extent, p.unit_ps, kir::scratch_bytes(p));
       }
       if (k.contract && !epilogue) add_contraction();

@@ -113,13 +113,16 @@ struct ProductSize {
   }
 };
 
-// Of a GPU, where a kernel of our own is as good as the library's with the passes over memory that it saves: of small
-// products always; of large ones only on tensor cores, and only while their terms are few.
+// On a CPU every product does, but those of one column, whose rows are what lies side by side, and of sliding windows,
+// whose blocks are none of rows and columns. On a GPU, where a kernel of our own is as good as the library's with the
+// passes over memory that it saves: of small products always; of large ones only on tensor cores, and only while their
+// terms are few.
 bool takes_epilogue(const Eqn& e, const Target& target) {
   constexpr double kFewTerms = 1024;
-  if (!target.is_gpu() || nest_of(e) != Nest::contract) return false;
+  if (nest_of(e) != Nest::contract) return false;
   const ProductSize size(e);
   if (size.is_empty()) return false;
+  if (!target.is_gpu()) return size.columns > 1 && !is_sliding(e.in(0)) && !is_sliding(e.in(1));
   if (size.is_small()) return true;
   const DType t = e.in(0).dtype();
   const bool is_on_tensor_cores =
@@ -239,6 +242,7 @@ class Grouper {
   // Two groups over the same space, or of which one makes what the other's rows read, become one if what they read of
   // each other they read in place:
   //   a = x * 2 | b = y * 3; c = a + b                 one group instead of two
+  //   m = 0.9 * v | p = dot(x, y); u = m + p
   //   t = max(x) | m = (label == iota); s = sum(m ? x - t : 0)
   void merge(int g, int h) {
     const int first = std::min(g, h), last = std::max(g, h);
@@ -260,11 +264,14 @@ class Grouper {
     groups_[to].full = both->full;
     groups_[to].reduced = both->reduced;
     groups_[to].has_reduce = both->has_reduce;
+    groups_[to].is_contraction = both->is_contraction;
+    if (both->is_contraction) groups_[to].first = both->first;
   }
 
   // The space of the two together, if it is one.
-  static std::optional<OpenGroup> as_one(const OpenGroup& a, const OpenGroup& b) {
-    if (a.is_closed || b.is_closed || a.is_contraction || b.is_contraction) return std::nullopt;
+  std::optional<OpenGroup> as_one(const OpenGroup& a, const OpenGroup& b) const {
+    if (a.is_closed || b.is_closed) return std::nullopt;
+    if ((a.is_contraction || b.is_contraction) && !is_product_and_rest(a, b)) return std::nullopt;
     if (a.members.size() + b.members.size() > kMaxMembers) return std::nullopt;
     if (a.has_reduce && b.has_reduce && a.reduced != b.reduced) return std::nullopt;
     const OpenGroup &wide = b.has_reduce || !a.has_reduce ? b : a, &other = &wide == &a ? b : a;
@@ -276,7 +283,20 @@ class Grouper {
     both.full = wide.full;
     both.reduced = wide.reduced;
     both.has_reduce = wide.has_reduce;
+    both.is_contraction = a.is_contraction || b.is_contraction;
+    both.first = a.is_contraction ? a.first : b.first;
     return both;
+  }
+
+  // One is a contraction, with what follows it, and the other can be done to each of its elements.
+  bool is_product_and_rest(const OpenGroup& a, const OpenGroup& b) const {
+    const OpenGroup& product = a.is_contraction ? a : b;
+    const OpenGroup& rest = a.is_contraction ? b : a;
+    return !rest.is_contraction && !rest.has_reduce && rest.full == product.full &&
+           kind(*product.members.back()) != Kind::free &&
+           std::all_of(rest.members.begin(), rest.members.end(), [&](const Eqn* m) {
+             return kind(*m) == Kind::map || std::holds_alternative<lowering::RandomBits>(m->op->lower(*m));
+           });
   }
 
   // Reductions that one pass over memory can carry.
@@ -298,6 +318,7 @@ class Grouper {
       bool reads_other = false;
       for (Value v : m->operands) for_each_base(v, [&](Value base) { reads_other |= group_[base] == other; });
       if (!reads_other) return true;
+      if (stands_alone(kind(*m))) return false;  // a contraction, which reads all of what it is made of
       const Role role = role_[m->out()] == Role::full && is_narrow ? Role::row : role_[m->out()];
       return role_in(*m, {both, other}) == role;
     });

@@ -5,6 +5,7 @@
 #include <new>
 #include <utility>
 
+#include "codegen/kir/contract.h"
 #include "ir/check.h"
 #include "runtime/allocator.h"
 #include "runtime/counters.h"
@@ -25,9 +26,10 @@ std::int64_t total_work_ps(const codegen::KernelCode& code) {
 }
 
 std::vector<codegen::PackedOperand> packed_operands_of(const codegen::KernelCode& code) {
-  // One that has phases around it, of a plan for GPUs, has its packing elsewhere.
-  if (code.target.is_gpu() || !code.kir || !code.kir->contract || !code.kir->phases.empty()) return {};
-  return codegen::packed_operands(*code.kir->contract, codegen::host_cpu_target());
+  if (code.target.is_gpu() || !code.kir || !code.kir->contract) return {};
+  // One that has phases before it, of a plan for GPUs, has its packing elsewhere.
+  if (kir::prologue_of(*code.kir, 0) || kir::prologue_of(*code.kir, 1)) return {};
+  return codegen::packed_operands(*code.kir, codegen::host_cpu_target());
 }
 
 class ThreadScratch {

@@ -461,6 +461,9 @@ Interpreter::Interpreter(const Kernel& kernel) {
   if (!kernel.contract) return;
   contract_ = std::make_unique<const Contract>(*kernel.contract);
   prologues_ = kernel.phases.size() - (epilogue_of(kernel) ? 1 : 0);
+  params_ = kernel.params.size();
+  const Param& result = kernel.params[static_cast<std::size_t>(contract_->result)];
+  if (result.access == Param::Access::temporary) sum_bytes_ = result.count * size_bytes(result.dtype);
 }
 Interpreter::~Interpreter() = default;
 Interpreter::Interpreter(Interpreter&&) noexcept = default;
@@ -471,6 +474,13 @@ void Interpreter::run(int phase, void* const* buffers, std::int64_t begin, std::
 }
 
 void Interpreter::run(void* const* buffers) const {
+  std::vector<std::byte> sums(static_cast<std::size_t>(sum_bytes_));
+  std::vector<void*> with_sums;
+  if (sum_bytes_ > 0) {
+    with_sums.assign(buffers, buffers + params_);
+    with_sums[static_cast<std::size_t>(contract_->result)] = sums.data();
+    buffers = with_sums.data();
+  }
   for (std::size_t i = 0; i <= phases_.size(); ++i) {
     if (contract_ && i == prologues_) run_contract(*contract_, buffers);
     if (i == phases_.size()) break;

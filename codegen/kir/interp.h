@@ -29,13 +29,15 @@ class Interpreter {
   /// Units [begin, end) of one phase. `scratch` holds scratch_bytes(phase), 64-byte aligned. Buffers are in the order
   /// of the parameters. Throws InternalError on an access out of bounds.
   void run(int phase, void* const* buffers, std::int64_t begin, std::int64_t end, std::byte* scratch) const;
-  /// Everything, on this thread.
+  /// Everything, on this thread. A contraction's result that is a temporary need not be there.
   void run(void* const* buffers) const;
 
  private:
   std::vector<std::unique_ptr<const PhaseProgram>> phases_;
   std::unique_ptr<const Contract> contract_;
   std::size_t prologues_ = 0;  // phases before the contraction
+  std::size_t params_ = 0;
+  std::int64_t sum_bytes_ = 0;  // of the contraction's result, if that is a temporary
 };
 
 }  // namespace sheaf::kir

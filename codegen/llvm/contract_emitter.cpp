@@ -14,11 +14,12 @@ constexpr std::int64_t kPrefetchedTerms = 16;
 }  // namespace
 
 ContractEmitter::ContractEmitter(llvm::Function& function, const ContractPlan& plan, int packed,
-                                 const CpuTarget& target)
+                                 const CpuTarget& target, llvm::Function* epilogue)
     : function_(function),
       target_(target),
       plan_(plan),
       packed_(packed),
+      epilogue_(epilogue),
       b_(llvm::BasicBlock::Create(function.getContext(), "entry", &function)),
       scalar_(b_, target_) {
   lhs_ = parameter(plan_.is_swapped ? 1 : 0);
@@ -27,7 +28,6 @@ ContractEmitter::ContractEmitter(llvm::Function& function, const ContractPlan& p
 }
 
 void ContractEmitter::emit() {
-  const kir::Contract& c = plan_.contract;
   if (plan_.is_empty()) {
     b_.CreateRetVoid();
     return;
@@ -43,27 +43,35 @@ void ContractEmitter::emit() {
     Value inner = constant(plan_.has_columns_first ? plan_.batches / plan_.unit_batches : plan_.column_blocks);
     Value column_block = b_.CreateURem(columns_and_batch, inner), batch = b_.CreateUDiv(columns_and_batch, inner);
     if (plan_.has_columns_first) std::swap(column_block, batch);
-    if (plan_.is_direct) {
-      if (!plan_.shared.empty()) packed_rhs_ = shared_block(false, column_block);
-      emit_direct_unit(batch, rows_of(row_block), columns_of(column_block));
-      return;
-    }
-    Value lhs = batch_of(c.lhs, lhs_, c.lhs_offset, c.batch.lhs_strides, batch);
-    Value rhs = batch_of(c.rhs, rhs_, c.rhs_offset, c.batch.rhs_strides, batch);
-    Value out = batch_of(c.out, out_, c.out_offset, c.batch.out_strides, batch);
-    if (plan_.is_streamed) {
-      packed_lhs_ = shared_block(true, batch);
-      if (plan_.is_turned) emit_turned_unit(rhs, out, columns_of(column_block));
-      else emit_streamed_unit(rhs, out, rows_of(row_block), columns_of(column_block));
-      return;
-    }
-    if (!plan_.shared.empty()) {
-      packed_lhs_ = shared_block(true, b_.CreateAdd(b_.CreateMul(batch, constant(plan_.row_blocks)), row_block));
-      packed_rhs_ = shared_block(false, columns_and_batch);
-    }
-    emit_packed_unit(lhs, rhs, out, rows_of(row_block), columns_of(column_block));
+    batch_ = batch;
+    const Block rows = rows_of(row_block), columns = columns_of(column_block);
+    emit_unit(rows, columns, row_block, column_block);
+    if (plan_.epilogue == EpilogueOf::result) do_epilogue(rows, columns);
   });
   b_.CreateRetVoid();
+}
+
+void ContractEmitter::emit_unit(Block rows, Block columns, Value row_block, Value column_block) {
+  const kir::Contract& c = plan_.contract;
+  if (plan_.is_direct) {
+    if (!plan_.shared.empty()) packed_rhs_ = shared_block(false, column_block);
+    return emit_direct_unit(batch_, rows, columns);
+  }
+  Value lhs = batch_of(c.lhs, lhs_, c.lhs_offset, c.batch.lhs_strides, batch_);
+  Value rhs = batch_of(c.rhs, rhs_, c.rhs_offset, c.batch.rhs_strides, batch_);
+  Value out = batch_of(c.out, out_, c.out_offset, c.batch.out_strides, batch_);
+  if (plan_.is_streamed) {
+    packed_lhs_ = shared_block(true, batch_);
+    return plan_.is_turned ? emit_turned_unit(rhs, out, columns) : emit_streamed_unit(rhs, out, rows, columns);
+  }
+  if (!plan_.shared.empty()) {
+    const auto of_batch = [&](std::int64_t blocks, Value block) {
+      return b_.CreateAdd(b_.CreateMul(batch_, constant(blocks)), block);
+    };
+    packed_lhs_ = shared_block(true, of_batch(plan_.row_blocks, row_block));
+    packed_rhs_ = shared_block(false, of_batch(plan_.column_blocks, column_block));
+  }
+  emit_packed_unit(lhs, rhs, out, rows, columns);
 }
 
 // Units: batch outermost, then blocks of rows or columns; blocks of terms innermost.
@@ -90,11 +98,12 @@ void ContractEmitter::emit_packing_unit(Value unit, bool is_lhs) {
 // twice, with the same bits. The last columns have a tile of their own.
 void ContractEmitter::emit_direct_unit(Value batches, Block rows, Block columns) {
   const kir::Contract& c = plan_.contract;
+  const bool has_epilogue = plan_.epilogue == EpilogueOf::sums;
   TileShape shape{.rows = plan_.tile_rows,
                   .columns = plan_.tile_columns(),
                   .lhs = c.lhs,
                   .rhs = c.rhs,
-                  .out = c.out,
+                  .out = has_epilogue ? plan_.computed : c.out,
                   .lhs_row_stride = c.m.lhs_strides[0],
                   .groups = plan_.tile_groups,
                   .lhs_group_stride = plan_.lhs_group_stride,
@@ -136,7 +145,18 @@ void ContractEmitter::emit_direct_unit(Value batches, Block rows, Block columns)
                            : element(c.rhs, rhs, b_.CreateAdd(b_term, j));
       Value to = element(c.out, out, b_.CreateAdd(b_.CreateMul(row, constant(c.m.out_strides[0])), j));
       Value is_first = b_.CreateICmpEQ(block, constant(0));
-      b_.CreateCall(tile, {terms.count, a, b, to, constant(c.m.out_strides[0]), is_first});
+      if (!has_epilogue) {
+        b_.CreateCall(tile, {terms.count, a, b, to, constant(c.m.out_strides[0]), is_first});
+        return;
+      }
+      b_.CreateCall(tile, {terms.count, a, b, sums_, constant(plan_.sum_stride), is_first});
+      // Of rows that the tile above has as well, once: it may have taken the place of what it reads.
+      const auto part = [&](const Block& whole, Value first, std::int64_t most) {
+        Value left = b_.CreateSub(b_.CreateAdd(whole.first, whole.count), first);
+        return Block{first, minimum(left, constant(most))};
+      };
+      do_epilogue(part(rows, b_.CreateAdd(rows.first, i), plan_.tile_rows), part(columns, j, plan_.tile_columns()), row,
+                  j);
     });
   };
   const auto columns_of_tiles = [&](Value batch, Value block) {
@@ -179,9 +199,14 @@ void ContractEmitter::emit_packed_unit(Value lhs, Value rhs, Value out, Block ro
         Value rhs_panel = element(plan_.packed, b, b_.CreateMul(j, lanes));
         emit_packed_tile(lhs_panel, rhs_panel, out, i, j, rows, columns, lanes, is_first);
       });
+      if (plan_.epilogue != EpilogueOf::sums) return;
+      emit_if(b_, b_.CreateICmpEQ(block, constant(plan_.term_blocks - 1)), [&] {
+        Value count = minimum(constant(plan_.tile_rows), b_.CreateSub(rows.count, i));
+        do_epilogue({b_.CreateAdd(rows.first, i), count}, columns, rows.first, columns.first);
+      });
     });
   });
-  if (plan_.has_sum_block) write_sums(out, rows, columns);
+  if (plan_.has_sum_block && plan_.epilogue != EpilogueOf::sums) write_sums(out, rows, columns);
 }
 
 // One tile at (i, j) of the unit's block. Where sums live in the result itself, a tile that reaches over its edge works
@@ -251,6 +276,17 @@ void ContractEmitter::write_sums(Value out, Block rows, Block columns) {
     emit_loop(b_, constant(0), whole, lanes, [&](Value j) { copy(j, lanes); });
     if (lanes > 1) emit_loop(b_, whole, columns.count, 1, [&](Value j) { copy(j, 1); });
   });
+}
+
+// To these rows and columns of the result, or of the block of sums that begins at (sums_row, sums_column).
+void ContractEmitter::do_epilogue(Block rows, Block columns, Value sums_row, Value sums_column) {
+  Value sums = sums_;
+  if (sums_row) {
+    Value before = b_.CreateAdd(b_.CreateMul(sums_row, constant(plan_.sum_stride)), sums_column);
+    sums = element(plan_.computed, sums_, b_.CreateNeg(before));
+  }
+  const auto end = [&](const Block& block) { return b_.CreateAdd(block.first, block.count); };
+  b_.CreateCall(epilogue_, {function_.getArg(0), batch_, rows.first, end(rows), columns.first, end(columns), sums});
 }
 
 llvm::Value* ContractEmitter::parameter(int index) {

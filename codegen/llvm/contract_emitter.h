@@ -14,8 +14,9 @@ namespace sheaf::codegen {
 
 class ContractEmitter {
  public:
-  /// `packed`: the parameter that shared packing fills.
-  ContractEmitter(llvm::Function& function, const ContractPlan& plan, int packed, const CpuTarget& target);
+  /// `packed`: the parameter that shared packing fills. `epilogue`: emit_epilogue's, where the plan has one.
+  ContractEmitter(llvm::Function& function, const ContractPlan& plan, int packed, const CpuTarget& target,
+                  llvm::Function* epilogue = nullptr);
 
   void emit_packing(bool is_lhs);  // a phase before the last
   void emit();                     // the last phase
@@ -57,6 +58,7 @@ class ContractEmitter {
   };    // of rows, columns or terms
 
   // contract_emitter.cpp
+  void emit_unit(Block rows, Block columns, Value row_block, Value column_block);
   void emit_direct_unit(Value batches, Block rows, Block columns);
   void emit_packed_unit(Value lhs, Value rhs, Value out, Block rows, Block columns);
   void emit_packing_unit(Value block, bool is_lhs);
@@ -64,6 +66,7 @@ class ContractEmitter {
                         Value is_first);
   void copy_tile(Value from, Value from_stride, Value to, Value to_stride, Value rows, Value columns);
   void write_sums(Value out, Block rows, Block columns);
+  void do_epilogue(Block rows, Block columns, Value sums_row = nullptr, Value sums_column = nullptr);
   Value parameter(int index);
   Value batch_of(DType dtype, Value buffer, std::int64_t start, const Strides& strides, Value batch);
   Value packed_block(Value packed, Value term_block, std::int64_t block_size);
@@ -120,6 +123,7 @@ class ContractEmitter {
   const CpuTarget& target_;
   const ContractPlan& plan_;
   int packed_;
+  llvm::Function* epilogue_;
   llvm::IRBuilder<> b_;
   ScalarEmitter scalar_;
 
@@ -128,6 +132,7 @@ class ContractEmitter {
   Value lhs_ = nullptr, rhs_ = nullptr, out_ = nullptr;  // parameters; exchanged if the plan says so
   Value packed_lhs_ = nullptr, packed_rhs_ = nullptr;    // of the current unit
   Value sums_ = nullptr;
+  Value batch_ = nullptr;  // of the current unit
 };
 
 }  // namespace sheaf::codegen

@@ -35,6 +35,7 @@ void ContractEmitter::emit_streamed_unit(Value rhs, Value out, Block rows, Block
       });
     });
   });
+  if (plan_.epilogue == EpilogueOf::sums) return do_epilogue(rows, columns, rows.first, columns.first);
   if (plan_.has_sum_block) write_sums(out, rows, columns);
 }
 
@@ -54,7 +55,14 @@ void ContractEmitter::emit_turned_unit(Value rhs, Value out, Block columns) {
   emit_loop(b_, columns.first, end, plan_.lanes, [&](Value first) {
     Value j = minimum(first, last);
     Value from = element(c.rhs, rhs, b_.CreateMul(j, constant(c.n.rhs_strides[0])));
-    b_.CreateCall(tile_, {packed_lhs_, from, element(c.out, out, j)});
+    if (plan_.epilogue != EpilogueOf::sums) {
+      b_.CreateCall(tile_, {packed_lhs_, from, element(c.out, out, j)});
+      return;
+    }
+    b_.CreateCall(tile_, {packed_lhs_, from, sums_});
+    const Block rows{constant(0), constant(plan_.rows)};
+    Value count = minimum(constant(plan_.lanes), b_.CreateSub(end, first));
+    do_epilogue(rows, {first, count}, constant(0), j);
   });
 }
 
@@ -83,8 +91,10 @@ void ContractEmitter::emit_stream(llvm::Function& function) {
   for (std::int64_t i = 0; i < plan_.rows; ++i) {
     Value sum = b_.CreateLoad(vector, sums[i]);
     if (plan_.has_offset_row()) sum = b_.CreateSub(sum, b_.CreateLoad(vector, sums.back()));
-    Value at = element(c.out, out, constant(i * c.m.out_strides[0]));
-    b_.CreateAlignedStore(from_computed(c.out, sum), at, llvm::Align(size_bytes(c.out)));
+    const bool is_sum = plan_.epilogue == EpilogueOf::sums;
+    const DType stored = is_sum ? plan_.computed : c.out;
+    Value at = element(stored, out, constant(i * (is_sum ? plan_.sum_stride : c.m.out_strides[0])));
+    b_.CreateAlignedStore(from_computed(stored, sum), at, llvm::Align(size_bytes(stored)));
   }
   b_.CreateRetVoid();
 }

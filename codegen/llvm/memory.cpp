@@ -30,10 +30,28 @@ llvm::Value* PhaseEmitter::other(const kir::Load& load, DType dtype, int lanes) 
 }
 
 llvm::Value* PhaseEmitter::load(const kir::Load& load, DType dtype) {
+  if (part_ && part_->sums && load.buffer == kernel_.contract->result) return load_sums(*part_, dtype);
   const auto stride = lane_stride(load.index);
   if (vector_.width == 1 || stride == 0) return load_uniform(load, dtype);
   if (stride == 1 || stride == -1) return load_run(load, dtype, *stride);
   return gather(load, dtype);
+}
+
+// Of the row and columns at hand: the contraction's elements, rounded as if they had been stored.
+llvm::Value* PhaseEmitter::load_sums(const Part& part, DType dtype) {
+  SHEAF_CHECK(vector_.axis == 2, "the sums of a contraction are read outside of the loop over its columns");
+  Value at = b_.CreateAdd(b_.CreateMul(axes_[1], b_.getInt64(part.sum_stride)), axes_[2]);
+  Value address = b_.CreateGEP(scalar_.memory_type(part.sum, 1), part.sums, at);
+  llvm::Type* type = scalar_.memory_type(part.sum, vector_.width);
+  const llvm::Align align(size_bytes(part.sum));
+  Value mask = lane_mask();
+  Value sums =
+      mask ? static_cast<Value>(b_.CreateMaskedLoad(type, address, align, mask, llvm::Constant::getNullValue(type)))
+           : b_.CreateAlignedLoad(type, address, align);
+  if (part.sum == dtype) return scalar_.from_memory(dtype, sums);
+  const DType accumulate = kernel_.contract->accumulate;
+  Value value = scalar_.emit(ir::ScalarOp::convert, part.sum, accumulate, {{sums}});
+  return scalar_.emit(ir::ScalarOp::convert, accumulate, dtype, {{value}});
 }
 
 // All lanes read one element, so it is read once, provided that any lane may.

@@ -24,13 +24,12 @@ PhaseEmitter::PhaseEmitter(llvm::Function& function, const kir::Kernel& kernel, 
       scalar_(b_, target),
       values_(phase.values.size()),
       axes_(phase.axes.size()) {
-  llvm::Argument* scratch = function.getArg(3);
   for (std::size_t i = 0; i < kernel.params.size(); ++i) {
     buffers_.push_back(b_.CreateLoad(b_.getPtrTy(), b_.CreateConstGEP1_64(b_.getPtrTy(), function.getArg(0), i)));
   }
   std::int64_t offset = 0;
   for (const kir::Scratch& s : phase.scratch) {
-    buffers_.push_back(b_.CreateConstGEP1_64(b_.getInt8Ty(), scratch, offset));
+    buffers_.push_back(b_.CreateConstGEP1_64(b_.getInt8Ty(), function.getArg(3), offset));
     offset += (s.count * size_bytes(s.dtype) + 63) / 64 * 64;
   }
   for (const kir::Local& local : phase.locals) {
@@ -44,6 +43,14 @@ void PhaseEmitter::emit() {
     axes_[0] = unit;
     emit(phase_.body);
   });
+  b_.CreateRetVoid();
+}
+
+void PhaseEmitter::emit_part(const Part& part) {
+  SHEAF_CHECK(phase_.scratch.empty(), "what follows a contraction takes scratch");
+  part_ = &part;
+  axes_[0] = part.batch;
+  emit(phase_.body);
   b_.CreateRetVoid();
 }
 
@@ -106,6 +113,8 @@ void PhaseEmitter::emit(const kir::For& loop_stmt) {
     axes_[loop_stmt.axis] = i;
     emit(loop_stmt.body);
   };
+  if (part_ && loop_stmt.axis == 1) return emit_loop(b_, part_->first_row, part_->end_row, 1, body);
+  if (part_ && loop_stmt.axis == 2) return emit_columns(loop_stmt, *part_);
   switch (loop_stmt.kind) {
     case kir::LoopKind::vector: return emit_vector_loop(loop_stmt);
     case kir::LoopKind::thread: SHEAF_CHECK(false, "a loop over CUDA threads on the CPU"); return;

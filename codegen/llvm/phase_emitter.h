@@ -18,6 +18,16 @@ class PhaseEmitter {
 
   void emit();
 
+  /// Rows and columns of one element of the batch of what follows a contraction, which are loops 1 and 2 of its phase.
+  struct Part {
+    llvm::Value *batch, *first_row, *end_row, *first_column, *end_column;
+    std::int64_t column_step = 1;  // of the first and the end, unless that is the end of all columns
+    llvm::Value* sums = nullptr;  // whose (0, 0) would be here; null: they are in the contraction's result
+    std::int64_t sum_stride = 0;  // from row to row
+    DType sum = DType::f32;
+  };
+  void emit_part(const Part& part);
+
  private:
   using Value = llvm::Value*;
 
@@ -46,6 +56,8 @@ class PhaseEmitter {
 
   // Vector loops (vector_loop.cpp).
   void emit_vector_loop(const kir::For& loop);
+  void emit_columns(const kir::For& loop, const Part& part);
+  void begin_vector_loop(const kir::For& loop);
   void emit_lanes(const kir::For& loop, Value first, Vector lanes);
   void hoist(const kir::For& loop);
   bool is_hoistable(const kir::Let& let, const kir::For& loop) const;
@@ -57,6 +69,7 @@ class PhaseEmitter {
 
   // Memory and indices (memory.cpp, index_emitter.cpp).
   Value load(const kir::Load& load, DType dtype);
+  Value load_sums(const Part& part, DType dtype);
   Value load_uniform(const kir::Load& load, DType dtype);
   Value load_run(const kir::Load& load, DType dtype, std::int64_t stride);
   Value gather(const kir::Load& load, DType dtype);
@@ -94,6 +107,7 @@ class PhaseEmitter {
   std::vector<Value> buffers_;  // by BufferId: pointers
   Value masked_out_ = nullptr;  // where a masked-off scalar access goes
   Vector vector_;
+  const Part* part_ = nullptr;  // null: all of the phase
   // In a vector loop: the address of each run of elements at axis = 0, computed before the loop.
   std::map<std::pair<kir::BufferId, kir::Index>, Value> run_bases_;
 };

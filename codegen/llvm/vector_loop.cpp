@@ -34,10 +34,7 @@ bool touches_lanes(const kir::Block& body, const std::vector<kir::Local>& locals
 void PhaseEmitter::emit_vector_loop(const kir::For& loop_stmt) {
   const std::int64_t extent = phase_.axes[loop_stmt.axis].extent;
   if (extent == 0) return;
-  for_each<kir::Let>(loop_stmt.body, [&](const kir::Let& let) { values_[let.value] = nullptr; });
-  run_bases_.clear();
-  hoist(loop_stmt);
-
+  begin_vector_loop(loop_stmt);
   const bool is_lane_loop = touches_lanes(loop_stmt.body, phase_.locals);
   SHEAF_CHECK(!is_lane_loop || extent <= kir::kLanes, "a loop over lane locals is longer than the lanes");
   if (is_lane_loop) {  // short rows need not compute all the lanes that the order of reductions has
@@ -59,6 +56,26 @@ void PhaseEmitter::emit_vector_loop(const kir::For& loop_stmt) {
     const int rest_width = static_cast<int>(std::bit_ceil(static_cast<unsigned>(rest)));
     emit_lanes(loop_stmt, b_.getInt64(whole), {loop_stmt.axis, rest_width, rest});
   }
+}
+
+// Whole vectors, and the rest of one where the part ends with the last column.
+void PhaseEmitter::emit_columns(const kir::For& loop_stmt, const Part& part) {
+  begin_vector_loop(loop_stmt);
+  const auto width = static_cast<int>(std::gcd(choose_width(loop_stmt.body), part.column_step));
+  const auto rest = static_cast<int>(phase_.axes[loop_stmt.axis].extent % width);
+  Value count = b_.CreateSub(part.end_column, part.first_column);
+  Value whole = b_.CreateAdd(part.first_column, b_.CreateAnd(count, b_.getInt64(-width)));
+  emit_loop(b_, part.first_column, whole, width,
+            [&](Value first) { emit_lanes(loop_stmt, first, {loop_stmt.axis, width, width}); });
+  if (rest == 0) return;
+  emit_if(b_, b_.CreateICmpSLT(whole, part.end_column),
+          [&] { emit_lanes(loop_stmt, whole, {loop_stmt.axis, width, rest}); });
+}
+
+void PhaseEmitter::begin_vector_loop(const kir::For& loop_stmt) {
+  for_each<kir::Let>(loop_stmt.body, [&](const kir::Let& let) { values_[let.value] = nullptr; });
+  run_bases_.clear();
+  hoist(loop_stmt);
 }
 
 // The body for the lanes of one vector, the first of them at axis = `first`.

@@ -4,9 +4,7 @@
 
 #include "ir/builder.h"
 #include "ir/ops/attrs.h"
-#include "ir/sample.h"
-#include "ir/text.h"
-#include "tests/lap.h"
+#include "tests/fuzz/one_by_one.h"
 
 using namespace sheaf;
 using namespace sheaf::ir;
@@ -116,38 +114,9 @@ class Generator {
   Values values_;
 };
 
-// Each equation as a program of its own.
-Literals one_by_one(const Function& f, const Literals& inputs) {
-  ValueTable<Literal> value(f);
-  for (std::size_t i = 0; i < inputs.size(); ++i) value[f.params()[i]] = inputs[i];
-  for (const Eqn* e : f.eqns()) {
-    Builder b("one");
-    Values params;
-    Literals in;
-    for (Value v : e->operands) {
-      params.push_back(b.param(v.type()));
-      in.push_back(value[v]);
-    }
-    const FunctionRef one = b.finish(b.clone(*e, params));
-    const Literals out = tests::run(one, in, runtime::Tier::interpreted);
-    for (int j = 0; j < e->num_out(); ++j) value[e->out(j)] = out[j];
-  }
-  Literals results;
-  for (Value r : f.results()) results.push_back(value[r]);
-  return results;
-}
-
 void check_programs(std::uint32_t from, std::uint32_t count, int size) {
-  for (std::uint32_t seed = from; seed < from + count; ++seed) {
-    INFO("seed ", seed);
-    const FunctionRef f = Generator(seed).program(size);
-    const Literals inputs = random_inputs(*f, seed);
-    const Literals want = one_by_one(*f, inputs), got = tests::run(f, inputs, runtime::Tier::compiled);
-    for (std::size_t j = 0; j < got.size(); ++j) {
-      CHECK_MESSAGE(tests::same_bits(got[j], want[j]), "result ", j, " of\n", print(f), "\nplanned as\n",
-                    print(passes::run_pipeline(f).function));
-    }
-  }
+  for (std::uint32_t seed = from; seed < from + count; ++seed)
+    tests::check_one_by_one(Generator(seed).program(size), seed);
 }
 
 }  // namespace

@@ -1,0 +1,80 @@
+// Random programs of products and elementwise work around them: whatever of it is done to a product's sums, or taken
+// into its kernel from before or behind it, the results have the bits of the equations one by one.
+#include <random>
+
+#include "ir/builder.h"
+#include "ir/ops/attrs.h"
+#include "tests/fuzz/one_by_one.h"
+
+using namespace sheaf;
+using namespace sheaf::ir;
+
+namespace {
+
+class Generator {
+ public:
+  explicit Generator(std::uint32_t seed) : random_(seed) {}
+
+  FunctionRef program(int size) {
+    m_ = pick(1, 40), n_ = pick(1, 70), k_ = pick(1, 30);
+    const DType t = pick(0, 3) ? f32 : bf16;
+    x_ = b_.param(Type(t, {m_, k_}));
+    w_ = b_.param(Type(t, {k_, n_}));
+    bias_ = b_.param(Type(t, {n_}));
+    square_ = b_.param(Type(t, {n_, n_}));
+    values_ = {b_.param(Type(t, {m_, n_})), product(x_, w_)};
+    for (int i = 0; i < size; ++i) values_.push_back(step());
+    Values results{values_.back(), b_.emit(ops::reduce, {any()}, ops::Reduce{.dims = {pick(0, 1)}})};
+    if (pick(0, 1)) results.push_back(any());
+    return b_.finish(std::move(results));
+  }
+
+ private:
+  std::int64_t pick(std::int64_t low, std::int64_t high) {
+    return low + static_cast<std::int64_t>(random_() % static_cast<std::uint32_t>(high - low + 1));
+  }
+  Value any() { return values_[pick(0, static_cast<std::int64_t>(values_.size()) - 1)]; }
+  Value product(Value a, Value b) { return b_.emit(ops::dot, {a, b}, ops::Dot{.lhs = {1}, .rhs = {0}}); }
+
+  // All but the operands of products are [m, n].
+  Value step() {
+    switch (pick(0, 6)) {
+      case 0: return product(x_, w_);
+      case 1: return product(any(), square_);
+      case 2: {
+        const ops::Broadcast over_rows{.shape = {m_, n_}, .dims = {1}};
+        return b_.emit(ops::add, {any(), b_.emit(ops::broadcast, {bias_}, over_rows)});
+      }
+      case 3: return b_.emit(ops::tanh, {any()});
+      case 4: {
+        const Value v = any();
+        return b_.emit(ops::select, {b_.emit(ops::lt, {v, any()}), v, any()});
+      }
+      default: {
+        const OpDef* binary[] = {&ops::add, &ops::sub, &ops::mul, &ops::max};
+        return b_.emit(*binary[pick(0, 3)], {any(), any()});
+      }
+    }
+  }
+
+  std::mt19937 random_;
+  Builder b_{"fuzz"};
+  std::int64_t m_ = 0, n_ = 0, k_ = 0;
+  Value x_, w_, bias_, square_;
+  Values values_;
+};
+
+void check_programs(std::uint32_t from, std::uint32_t count, int size) {
+  for (std::uint32_t seed = from; seed < from + count; ++seed)
+    tests::check_one_by_one(Generator(seed).program(size), seed);
+}
+
+}  // namespace
+
+TEST_CASE("a program of products compiled whole gives the bits of its equations one by one") {
+  check_programs(1, 25, 9);
+}
+
+TEST_CASE("five hundred programs of products give the bits of their equations" * doctest::test_suite("soak")) {
+  check_programs(1000, 500, 20);
+}

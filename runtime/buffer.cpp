@@ -25,6 +25,13 @@ SpanOf copy_span(std::string_view name, std::int64_t bytes, Loc loc) {
   return {.activity = ir::Activity::copy, .name = name, .loc = loc, .work = {.bytes = static_cast<double>(bytes)}};
 }
 
+/// What this waits for, and what comes before that, is done here where it can be: to wake the queue's thread, and be
+/// woken by it, takes longer than small work does.
+absl::Status wait_for(Device& device, Completion& completion) {
+  while (!completion.is_issued() && device.queue().help()) {}
+  return completion.wait();
+}
+
 }  // namespace
 
 Completion::~Completion() {
@@ -207,7 +214,7 @@ absl::Status Buffer::wait() const {
     std::lock_guard lock(mutex_);
     if (!storage_) return donated_error();
   }
-  return completion_ ? completion_->wait() : absl::OkStatus();
+  return completion_ ? wait_for(device_, *completion_) : absl::OkStatus();
 }
 
 absl::StatusOr<Pin> Buffer::pin() const {
@@ -239,7 +246,7 @@ absl::StatusOr<std::shared_ptr<const std::byte>> Buffer::view_in_place() const {
   const std::byte* data = (*storage)->data();
   std::shared_ptr<const std::byte> viewed(data, [kept = *std::move(storage)](const std::byte*) { kept->end_view(); });
   if (completion_) {
-    if (absl::Status status = completion_->wait(); !status.ok()) return status;
+    if (absl::Status status = wait_for(device_, *completion_); !status.ok()) return status;
   }
   return viewed;
 }

@@ -267,10 +267,13 @@ absl::StatusOr<Buffers> Executable::run(Device& device, std::span<Buffer* const>
     return outputs;
   }
   const std::shared_ptr<Completion> completion = execution.completion;
-  absl::Status pushed = device.queue().push([queued = std::make_unique<Execution>(std::move(execution))] {
-    queued->executable->execute(*queued);
-    queued->device.backend().flights().hold_back();
-  });
+  const bool may_be_waiter = device.backend().is_host() && !needs_host_;  // callbacks are not run where the user waits
+  absl::Status pushed = device.queue().push(
+      [queued = std::make_unique<Execution>(std::move(execution))] {
+        queued->executable->execute(*queued);
+        queued->device.backend().flights().hold_back();
+      },
+      may_be_waiter ? Queue::By::waiter : Queue::By::thread);
   if (!pushed.ok()) completion->finish(std::move(pushed));
   return outputs;
 }

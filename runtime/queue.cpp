@@ -12,7 +12,7 @@
 namespace sheaf::runtime {
 namespace {
 
-thread_local bool is_of_a_queue = false;  // this thread
+thread_local bool is_of_a_queue = false;  // what this thread runs
 
 }  // namespace
 
@@ -27,16 +27,15 @@ Queue::~Queue() {
   stop();
 }
 
-absl::Status Queue::push(Task task) {
+absl::Status Queue::push(Task task, By by) {
   if (absl::Status status = check_not_forked(); !status.ok()) return status;
   std::unique_lock lock(mutex_);
-  if (thread_.get_id() != std::this_thread::get_id())
-    done_.wait(lock, [&] { return is_stopping_ || std::ssize(tasks_) < depth_; });
+  if (!is_run_here()) done_.wait(lock, [&] { return is_stopping_ || std::ssize(tasks_) < depth_; });
   if (is_stopping_) return absl::UnavailableError("the queue " + name_ + " has been stopped");
   if (!thread_.joinable()) {
     if (absl::Status status = start(); !status.ok()) return status;
   }
-  tasks_.push_back(std::move(task));
+  tasks_.push_back({std::move(task), by});
   ++pushed_count_;
   pushed_.notify_one();
   return absl::OkStatus();
@@ -57,8 +56,7 @@ absl::Status Queue::start() {
 absl::Status Queue::drain() {
   if (absl::Status status = check_not_forked(); !status.ok()) return status;
   std::unique_lock lock(mutex_);
-  if (thread_.get_id() == std::this_thread::get_id())
-    return absl::FailedPreconditionError("a task of the queue " + name_ + " waits for the queue");
+  if (is_run_here()) return absl::FailedPreconditionError("a task of the queue " + name_ + " waits for the queue");
   const std::uint64_t last = pushed_count_;
   done_.wait(lock, [&] { return done_count_ >= last; });
   return absl::OkStatus();
@@ -73,6 +71,17 @@ bool Queue::wait_for_one() {
   return true;
 }
 
+bool Queue::help() {
+  if (is_of_a_queue || !check_not_forked().ok()) return false;
+  std::unique_lock lock(mutex_);
+  if (runner_ != std::thread::id() || tasks_.empty() || tasks_.front().by != By::waiter) return false;
+  is_of_a_queue = true;
+  run_next(lock);
+  is_of_a_queue = false;
+  if (is_stopping_ || !tasks_.empty()) pushed_.notify_all();  // the thread may have come meanwhile, and gone to sleep
+  return true;
+}
+
 bool Queue::is_idle() {
   std::lock_guard lock(mutex_);
   return done_count_ == pushed_count_;
@@ -80,7 +89,7 @@ bool Queue::is_idle() {
 
 void Queue::stop() {
   if (!check_not_forked().ok()) return;
-  std::deque<Task> dropped;
+  std::deque<Waiting> dropped;
   {
     std::lock_guard lock(mutex_);
     is_stopping_ = true;
@@ -96,17 +105,23 @@ void Queue::work() {
   is_of_a_queue = true;
   std::unique_lock lock(mutex_);
   for (;;) {
-    pushed_.wait(lock, [&] { return is_stopping_ || !tasks_.empty(); });
+    pushed_.wait(lock, [&] { return runner_ == std::thread::id() && (is_stopping_ || !tasks_.empty()); });
     if (tasks_.empty()) return;
-    Task task = std::move(tasks_.front());
-    tasks_.pop_front();
-    lock.unlock();
-    task();
-    task = nullptr;  // its captures die outside the lock
-    lock.lock();
-    ++done_count_;
-    done_.notify_all();
+    run_next(lock);
   }
+}
+
+void Queue::run_next(std::unique_lock<std::mutex>& lock) {
+  Task task = std::move(tasks_.front().task);
+  tasks_.pop_front();
+  runner_ = std::this_thread::get_id();
+  lock.unlock();
+  task();
+  task = nullptr;  // its captures die outside the lock
+  lock.lock();
+  runner_ = {};
+  ++done_count_;
+  done_.notify_all();
 }
 
 }  // namespace sheaf::runtime

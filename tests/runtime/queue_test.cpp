@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <atomic>
 #include <latch>
 #include <numeric>
@@ -47,6 +48,62 @@ TEST_CASE("a caller that runs ahead is held back at the depth of the queue") {
   may_end.count_down();
   caller.join();
   CHECK(pushed == 3);
+}
+
+TEST_CASE("who waits runs the tasks that may be, in their turn, and no others") {
+  Queue queue("test", 8);
+  std::latch is_running(1), may_end(1);
+  REQUIRE(queue
+              .push([&] {
+                is_running.count_down();
+                may_end.wait();
+              })
+              .ok());
+  is_running.wait();
+  std::vector<std::thread::id> by;
+  for (int i = 0; i < 2; ++i)
+    REQUIRE(queue.push([&] { by.push_back(std::this_thread::get_id()); }, Queue::By::waiter).ok());
+  std::atomic<bool> helps_in_task = true;
+  REQUIRE(queue
+              .push(
+                  [&] {
+                    by.push_back(std::this_thread::get_id());
+                    helps_in_task = queue.help();
+                    CHECK(!queue.drain().ok());
+                  },
+                  Queue::By::waiter)
+              .ok());
+  REQUIRE(queue.push([&] { by.push_back(std::this_thread::get_id()); }).ok());
+  CHECK(!queue.help());  // one runs
+  may_end.count_down();
+  std::size_t here = 0;
+  while (!queue.is_idle()) here += queue.help();
+  CHECK(by.size() == 4);
+  CHECK(std::size_t(std::ranges::count(by, std::this_thread::get_id())) == here);  // the thread may have been quicker
+  CHECK(by.back() != std::this_thread::get_id());
+  CHECK(!helps_in_task);
+}
+
+TEST_CASE("a queue is stopped once the task is over that somebody who waits runs") {
+  Queue queue("test", 8);
+  std::atomic<bool> is_over = false;
+  std::thread stopper;
+  bool has_run_here = false;
+  const auto task = [&, self = std::this_thread::get_id()] {
+    if (std::this_thread::get_id() != self) return;
+    has_run_here = true;
+    stopper = std::thread([&] {
+      queue.stop();
+      CHECK(is_over);
+    });
+    while (queue.push([] {}).ok()) std::this_thread::yield();
+    is_over = true;
+  };
+  while (!has_run_here) {  // the thread may be quicker
+    REQUIRE(queue.push(task, Queue::By::waiter).ok());
+    (void)queue.help();
+  }
+  stopper.join();
 }
 
 TEST_CASE("a stopped queue drops what waits and takes nothing more") {

@@ -39,26 +39,27 @@ Result convolution(const ConvShape& s, ConvPass pass, const Options& options) {
   const auto images = [&](std::int64_t extent, std::int64_t channels) {
     return s.channels_first ? Shape{s.batch, channels, extent, extent} : Shape{s.batch, extent, extent, channels};
   };
-  const Array x = random::normal(random::key(1), images(s.extent, s.in));
-  const Array kernel = random::normal(random::key(2), {s.size, s.size, s.in / s.groups, s.out});
-  const Array y = random::normal(random::key(3), images(e, s.out));
+  const Array x = wave_array(1, images(s.extent, s.in)),
+              kernel = wave_array(2, {s.size, s.size, s.in / s.groups, s.out}), y = wave_array(3, images(e, s.out));
   Array result;
   const Work work = ours(s, pass, x, kernel, y, result);
-  const auto rate = [&](double seconds) { return fmt::format("{:.0f} GF/s", s.flops() / seconds * 1e-9); };
+  work();
 
   Floats a = floats_of(x), b = floats_of(kernel), c = floats_of(y);
-  const OneDnnConv reference = onednn_conv(s, pass, a.data(), b.data(), c.data());
-  if (!reference.run) {
-    const double seconds = seconds_of(work, options);
-    return {.ours = seconds, .note = rate(seconds) + ", oneDNN is not installed"};
+  std::vector<Side> others;
+  if (const OneDnnConv reference = onednn_conv(s, pass, a.data(), b.data(), c.data()); reference.run) {
+    reference.run();
+    Floats theirs(static_cast<std::size_t>(result.size()));
+    reference.read_result(theirs.data());
+    check_agreement(result, theirs, 1e-4);
+    others.push_back(side("oneDNN", reference.run, options));
   }
-  work();
-  reference.run();
-  Floats theirs(static_cast<std::size_t>(result.size()));
-  reference.read_result(theirs.data());
-  check_agreement(result, theirs, 1e-4);
-  Result r = compare(work, reference.run, options);
-  r.note = rate(r.ours);
+  constexpr const char* kPasses[] = {"forward", "input_gradient", "kernel_gradient"};
+  Result r = compare(work, std::move(others), options,
+                     {fmt::format("conv {} {} {} {} {} {} {} {:d} {}", s.batch, s.extent, s.in, s.out, s.size, s.stride,
+                                  s.groups, s.channels_first, kPasses[static_cast<int>(pass)]),
+                      values_of([&] { return result; })});
+  r.note = fmt::format("{:.0f} GF/s", s.flops() / r.ours * 1e-9);
   return r;
 }
 
@@ -103,7 +104,7 @@ std::vector<Row> convolution_rows() {
   std::vector<Row> rows;
   for (const ConvShape& s : kShapes)
     for (int pass = 0; pass < 3; ++pass)
-      rows.push_back({name_of(s) + kPasses[pass], "oneDNN", [s, pass](const Options& options) {
+      rows.push_back({name_of(s) + kPasses[pass], "", [s, pass](const Options& options) {
                         return convolution(s, static_cast<ConvPass>(pass), options);
                       }});
   return rows;

@@ -128,13 +128,6 @@ Work calls_of(const Options& options, F f, Arrays... x) {
   };
 }
 
-/// Per call.
-Result per_call(const Options& options, Result r) {
-  r.ours /= calls(options);
-  r.reference /= calls(options);
-  return r;
-}
-
 /// f reads and writes so many bytes: against a copy that reads half of them, and writes half.
 template <class F, class... Arrays>
 Result against_copy(const Options& options, std::int64_t bytes, F f, Arrays... x) {
@@ -145,9 +138,10 @@ Result against_copy(const Options& options, std::int64_t bytes, F f, Arrays... x
     for (int i = 0; i < calls(options); ++i) gpu.copy(to.data(), from.data(), bytes / 2);
     gpu.wait();
   };
-  Result r = per_call(options, compare(calls_of(options, jit(f), x...), copies, options));
-  r.note =
-      fmt::format("{:.0f} GB/s, {:.0f} % of the copy's", static_cast<double>(bytes) / r.ours * 1e-9, 100 / r.ratio);
+  Result r = per(calls(options),
+                 compare(calls_of(options, jit(f), x...), {side("a copy on the device", copies, options)}, options));
+  r.note = fmt::format("{:.0f} GB/s, {:.0f} % of the copy's", static_cast<double>(bytes) / r.ours * 1e-9,
+                       100 / r.others[0].ratio);
   return r;
 }
 
@@ -160,7 +154,7 @@ Sizes sizes(const Options& options) { return options.quick ? Sizes{64, 96} : Siz
 
 template <class F>
 Row memory_row(std::string name, DType t, double copies, F f) {
-  return {std::move(name), "copy on the device", [=](const Options& options) {
+  return {std::move(name), "", [=](const Options& options) {
             const auto [rows, columns] = sizes(options);
             const double bytes = copies * static_cast<double>(rows * columns * size_bytes(t));
             return against_copy(options, static_cast<std::int64_t>(bytes), f, normal({rows, columns}, t));
@@ -190,7 +184,7 @@ std::vector<Row> memory_rows() {
                             [](Array x) { return take(x, arange(x.shape(0)) * 7919 % x.shape(0)); }));
   rows.push_back(memory_row("rows added by index, f32", f32, both,
                             [](Array x) { return zeros_like(x).at(arange(x.shape(0)) * 7919 % x.shape(0)).add(x); }));
-  rows.push_back({"uniform random numbers, f32", "copy on the device", [](const Options& options) {
+  rows.push_back({"uniform random numbers, f32", "", [](const Options& options) {
                     const auto [r, columns] = sizes(options);
                     const auto draw = [r = r, columns = columns](Array key) {
                       return random::uniform(key, {r, columns});
@@ -264,14 +258,14 @@ Result against_library(const Options& options, double flops, std::vector<std::sh
       for (const auto& product : products) (void)product->enqueue();
     Gpu::first().wait();
   };
-  r = per_call(options, compare(ours, reference, options));
+  r = per(calls(options), compare(ours, {side("cuBLASLt's products", reference, options)}, options));
   r.note = rate(flops, r.ours);
   return r;
 }
 
 template <class F>
 Row product_row(std::string name, DType t, std::int64_t side, F f, Precision precision = Precision::full) {
-  return {std::move(name), "cuBLASLt", [=](const Options& options) {
+  return {std::move(name), "", [=](const Options& options) {
             const std::int64_t n = options.quick ? 48 : side;
             const double flops = 2.0 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n);
             return against_library(options, flops, {std::make_shared<LibraryProduct>(t, 1, n, n, n, precision)}, f,
@@ -281,7 +275,7 @@ Row product_row(std::string name, DType t, std::int64_t side, F f, Precision pre
 
 Row attention_row(std::string name, std::int64_t batch, std::int64_t length, std::int64_t heads, std::int64_t features,
                   bool is_gradient) {
-  return {std::move(name), "the products by cuBLASLt", [=](const Options& options) {
+  return {std::move(name), "", [=](const Options& options) {
             const std::int64_t b = options.quick ? 1 : batch, t = options.quick ? 32 : length,
                                n = options.quick ? 2 : heads, h = features;
             const int pairs =

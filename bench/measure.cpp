@@ -14,6 +14,9 @@
 #include <stdexcept>
 #include <thread>
 
+#include "inputs.h"
+#include "team.h"
+
 namespace bench {
 namespace {
 
@@ -30,44 +33,117 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-int repetitions(const Work& work, const Options& options) {
-  work();  // compiles, and faults its memory in
-  work();
-  const double start = now(options);
-  work();
-  return std::clamp(static_cast<int>(options.turn_seconds() / std::max(now(options) - start, 1e-7)), 1, 100000);
+// A side with the turns it has taken. A repetition of seconds, a compilation say, has one turn.
+struct Player {
+  Player(Turn take, const Options& options) : turn(std::move(take)) {
+    single = turn(1);  // compiles, and faults its memory in
+    for (int i = 0; i < 2 && single < kSlow; ++i) single = turn(1);
+    count = std::clamp(static_cast<int>(options.turn_seconds() / std::max(single, 1e-7)), 1, 100000);
+  }
+
+  void play(int round) {
+    if (std::isnan(single) || (single >= kSlow && round > 0)) return;
+    if (single < kNoticed) turn(1);
+    seconds.push_back(turn(count));
+    if (std::isnan(seconds.back())) single = seconds.back(), seconds.clear();
+  }
+
+  static constexpr double kSlow = 2, kNoticed = 0.1;  // more than that outlasts what others left in the caches
+  Turn turn;
+  double single = 0;
+  int count = 1;
+  std::vector<double> seconds;  // empty: it could not
+};
+
+// OpenBLAS's threads spin for 2^26 cycles after a call, and nobody should be measured beside them.
+void rest() {
+  static const bool has_threads = Team::global().size() > 1;
+  if (has_threads) std::this_thread::sleep_for(std::chrono::milliseconds(25));
 }
 
-double turn(const Work& work, int count, const Options& options) {
-  work();
-  const double start = now(options);
-  for (int i = 0; i < count; ++i) work();
-  return (now(options) - start) / count;
+// Neighbours; one turn of many where the other has only one.
+std::vector<double> ratios(const std::vector<double>& ours, const std::vector<double>& theirs) {
+  std::vector<double> out;
+  for (std::size_t i = 0; i < std::max(ours.size(), theirs.size()); ++i)
+    out.push_back(ours[std::min(i, ours.size() - 1)] / theirs[std::min(i, theirs.size() - 1)]);
+  return out;
 }
 
-// OpenBLAS's threads spin for 2^26 cycles after a call, and Sheaf should not be measured beside them.
-void rest() { std::this_thread::sleep_for(std::chrono::milliseconds(25)); }
+// bf16 and other orders of summing are no error; another formula is.
+bool agree(const std::vector<double>& ours, const std::vector<double>& theirs) {
+  if (ours.empty() || theirs.empty()) return true;
+  if (ours.size() != theirs.size()) return false;
+  double scale = 0, worst = 0;
+  for (std::size_t i = 0; i < ours.size(); ++i) {
+    if (const double d = std::fabs(ours[i] - theirs[i]); !(d <= worst)) worst = d;  // NaN too
+    scale = std::max(scale, std::fabs(ours[i]));
+  }
+  return worst <= 1e-2 * scale;
+}
 
 }  // namespace
 
-double seconds_of(const Work& work, const Options& options) {
-  const int count = repetitions(work, options);
-  std::vector<double> turns;
-  for (int i = 0; i < options.rounds(); ++i) turns.push_back(turn(work, count, options));
-  return median(turns);
+Turn turns_of(const Work& work, const Options& options) {
+  return [work, options](int count) {
+    const double start = now(options);
+    for (int i = 0; i < count; ++i) work();
+    return (now(options) - start) / count;
+  };
 }
 
-Result compare(const Work& ours, const Work& reference, const Options& options) {
-  const int our_count = repetitions(ours, options);
-  const int reference_count = repetitions(reference, options);
-  std::vector<double> a, b, ratios;
-  for (int i = 0; i < options.rounds(); ++i) {
-    rest();
-    a.push_back(turn(ours, our_count, options));
-    b.push_back(turn(reference, reference_count, options));
-    ratios.push_back(a.back() / b.back());
+Side side(std::string name, const Work& work, const Options& options) {
+  return {std::move(name), turns_of(work, options)};
+}
+
+Result compare(const Turn& ours, std::vector<Side> others, const Options& options, const Question& question) {
+  if (options.peers && !question.request.empty())
+    for (Side& peer : options.peers(question.request)) others.push_back(std::move(peer));
+  std::vector<Player> players{Player(ours, options)};
+  for (const Side& other : others) players.emplace_back(other.turn, options);
+  for (int round = 0; round < options.rounds(); ++round)
+    for (Player& player : players) {
+      rest();
+      player.play(round);
+    }
+  Result result{.ours = median(players[0].seconds)};
+  for (std::size_t i = 0; i < others.size(); ++i)
+    if (!players[i + 1].seconds.empty())
+      result.others.push_back({.name = others[i].name,
+                               .seconds = median(players[i + 1].seconds),
+                               .ratio = median(ratios(players[0].seconds, players[i + 1].seconds)),
+                               .is_wrong = !agree(question.values, others[i].values)});
+  return result;
+}
+
+Result compare(const Work& ours, std::vector<Side> others, const Options& options, const Question& question) {
+  return compare(turns_of(ours, options), std::move(others), options, question);
+}
+
+Result compare(const Work& ours, const Options& options, const Question& question) {
+  return compare(ours, std::vector<Side>{}, options, question);
+}
+
+Result compare(const Work& ours, const Work& by_hand, const Options& options, const Question& question) {
+  return compare(ours, {side("by hand", by_hand, options)}, options, question);
+}
+
+double seconds_of(const Work& work, const Options& options) { return compare(work, options).ours; }
+
+Result per(double count, Result result) {
+  result.ours /= count;
+  for (Timing& other : result.others) other.seconds /= count;
+  return result;
+}
+
+std::vector<double> values_of(const std::function<sheaf::Array()>& call) {
+  std::vector<double> values = call().to_vector<double>();
+  if (values.size() == 1) {
+    for (int i = 0; i < 2; ++i) values.push_back(call().item<double>());
+    return values;
   }
-  return {.ours = median(a), .reference = median(b), .ratio = median(ratios)};
+  std::vector<double> some;
+  for (std::size_t i = 0; i < 16; ++i) some.push_back(values[(values.size() - 1) * i / 15]);
+  return some;
 }
 
 Floats::Floats(std::size_t count) : count_(count) {
@@ -87,6 +163,10 @@ Floats floats_of(const sheaf::Array& x) {
   Floats out(values.size());
   std::copy(values.begin(), values.end(), out.data());
   return out;
+}
+
+sheaf::Array wave_array(std::uint32_t seed, const sheaf::Shape& shape, float scale) {
+  return sheaf::array(wave_of(seed, static_cast<std::size_t>(sheaf::num_elements(shape)), scale), shape);
 }
 
 void check_agreement(const sheaf::Array& ours, const Floats& reference, double tolerance) {

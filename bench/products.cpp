@@ -1,13 +1,10 @@
-// Matrix products against OpenBLAS, and one training step of an MLP against the same step written with OpenBLAS and
-// fused loops by hand: what a whole program reaches, not what one kernel does.
+// Matrix products of all sizes and of narrow numbers.
 #include <fmt/format.h>
 #include <sheaf/sheaf.h>
 
-#include <array>
 #include <bit>
 #include <cstring>
 
-#include "by_hand.h"
 #include "measure.h"
 #include "onednn.h"
 #include "openblas.h"
@@ -16,11 +13,6 @@ namespace bench {
 namespace {
 
 using namespace sheaf;
-
-// Only ours, where there is nothing to compare with.
-Result alone(const Work& work, const Options& options) {
-  return {.ours = seconds_of(work, options), .note = "OpenBLAS is not installed"};
-}
 
 std::string gigaflops(double flops, double seconds) { return fmt::format("{:.0f} GF/s", flops / seconds * 1e-9); }
 
@@ -35,9 +27,9 @@ std::string name_of(const ProductShape& s) {
   return name;
 }
 
-Array operand(std::uint64_t seed, std::int64_t rows, std::int64_t columns, bool is_transposed, DType dtype) {
+Array operand(std::uint32_t seed, std::int64_t rows, std::int64_t columns, bool is_transposed, DType dtype) {
   if (is_transposed) std::swap(rows, columns);
-  const Array x = random::normal(random::key(seed), {rows, columns});
+  const Array x = wave_array(seed, {rows, columns});
   return dtype == f32 ? x : convert(is_int(dtype) ? x * 50 : x, dtype);
 }
 
@@ -57,8 +49,8 @@ Floats elements_of(const Array& x) {
   return copy(upper_halves);
 }
 
-// f32 against OpenBLAS or, with `against_onednn`, against oneDNN, as are the others; all take operands as they lie.
-Result product(const ProductShape& s, bool against_onednn, const Options& options) {
+// All take operands as they lie. OpenBLAS has f32 only.
+Result product(const ProductShape& s, const Options& options) {
   const Array x = operand(1, s.rows, s.terms, s.transposes_x, s.dtype);
   const Array y = operand(2, s.terms, s.columns, s.transposes_y, s.dtype);
   const DotDims dims{
@@ -66,103 +58,26 @@ Result product(const ProductShape& s, bool against_onednn, const Options& option
   auto multiply = jit([&](Array a, Array b) { return dot_general(a, b, dims); }, {.name = "matmul"});
   Array result;
   const Work ours = [&] { (result = multiply(x, y)).wait(); };
+  ours();
 
+  const Floats a = elements_of(x), b = elements_of(y);
   Floats out(static_cast<std::size_t>(s.rows * s.columns));
-  const OpenBlas* blas = openblas();
-  const int m = static_cast<int>(s.rows), n = static_cast<int>(s.columns), k = static_cast<int>(s.terms);
-  Floats a = elements_of(x), b = elements_of(y);
-  Work reference;
-  if (against_onednn) reference = onednn_product(s, a.data(), b.data(), out.data());
-  else if (blas)
-    reference = [&] { blas->multiply(s.transposes_x, s.transposes_y, m, n, k, a.data(), b.data(), out.data()); };
-  const auto rate = [&](double seconds) { return gigaflops(s.flops(), seconds); };
-  if (!reference) {
-    const double seconds = seconds_of(ours, options);
-    return {.ours = seconds, .note = rate(seconds) + ", nothing to compare with"};
-  }
-  ours();
-  reference();
-  if (!is_int(s.dtype)) check_agreement(result, out, 1e-5);
-  Result r = compare(ours, reference, options);
-  r.note = rate(r.ours);
-  return r;
-}
-
-constexpr std::int64_t width = 1024, batch = 512;
-constexpr double rate = 0.05;
-
-struct Mlp {
-  Dense a, b, c;
-};
-
-Array loss(const Mlp& m, const Array& x, const Array& target) { return mse(m.c(relu(m.b(relu(m.a(x))))), target); }
-
-Mlp sgd_step(const Mlp& m, const Array& x, const Array& target) {
-  return Sgd{}.step(m, grad(loss)(m, x, target), rate);
-}
-
-// The same step by hand: eight products, and the loops between them fused where a loop allows it.
-class MlpByHand {
- public:
-  MlpByHand(const OpenBlas& blas, const Mlp& m, const Array& x, const Array& target)
-      : blas_(blas),
-        weights_{floats_of(m.a.W), floats_of(m.b.W), floats_of(m.c.W)},
-        biases_{floats_of(m.a.b), floats_of(m.b.b), floats_of(m.c.b)},
-        values_{floats_of(x), Floats(activations), Floats(activations), Floats(activations)},
-        target_(floats_of(target)) {}
-
-  void step() {
-    for (std::size_t i = 0; i < 3; ++i) {
-      blas_.multiply(false, false, rows, columns, columns, values_[i].data(), weights_[i].data(),
-                     values_[i + 1].data());
-      i < 2 ? add_bias_relu(values_[i + 1], biases_[i]) : add_bias(values_[i + 1], biases_[i]);
-    }
-    mse_gradient(values_[3], target_, gradient_);
-    for (std::size_t i = 3; i-- > 0;) {
-      blas_.multiply(true, false, columns, columns, rows, values_[i].data(), gradient_.data(), weight_gradient_.data());
-      if (i > 0) {
-        blas_.multiply(false, true, rows, columns, columns, gradient_.data(), weights_[i].data(),
-                       next_gradient_.data());
-        mask(next_gradient_, values_[i]);
-      }
-      step_bias(biases_[i], gradient_, static_cast<float>(rate));
-      step_weights(weights_[i], weight_gradient_, static_cast<float>(rate));
-      std::swap(gradient_, next_gradient_);
-    }
-  }
-
-  const Floats& first_weights() const { return weights_[0]; }
-
- private:
-  static constexpr int rows = batch, columns = width;
-  static constexpr std::size_t activations = batch * width;
-
-  const OpenBlas& blas_;
-  std::array<Floats, 3> weights_, biases_;
-  std::array<Floats, 4> values_;  // the input, then what each layer gives
-  Floats target_;
-  Floats gradient_{activations}, next_gradient_{activations}, weight_gradient_{width * width};
-};
-
-Result mlp_step(const Options& options) {
-  const Array keys = random::split(random::key(0), 5);
-  Mlp model{dense(keys[0], width, width), dense(keys[1], width, width), dense(keys[2], width, width)};
-  const Array x = random::normal(keys[3], {batch, width}), target = random::normal(keys[4], {batch, width});
-  auto step = jit(sgd_step, {.name = "sgd_step", .args = {"model", "x", "target"}, .donate = {0}});
-  const OpenBlas* blas = openblas();
-  std::optional<MlpByHand> by_hand;
-  if (blas) by_hand.emplace(*blas, model, x, target);
-  const Work ours = [&] {
-    model = step(model, x, target);
-    model.a.W.wait();
+  std::vector<Side> others;
+  const auto add = [&](const char* library, const Work& work) {
+    work();
+    if (!is_int(s.dtype)) check_agreement(result, out, 1e-5);
+    others.push_back(side(library, work, options));
   };
-  if (!blas) return alone(ours, options);
-
-  ours();
-  by_hand->step();
-  check_agreement(model.a.W, by_hand->first_weights(), 1e-5);
-  Result r = compare(ours, [&] { by_hand->step(); }, options);
-  r.note = gigaflops(8 * 2.0 * batch * width * width, r.ours);
+  const int m = static_cast<int>(s.rows), n = static_cast<int>(s.columns), k = static_cast<int>(s.terms);
+  if (const OpenBlas* blas = openblas(); blas && s.dtype == f32)
+    add("OpenBLAS",
+        [&, blas] { blas->multiply(s.transposes_x, s.transposes_y, m, n, k, a.data(), b.data(), out.data()); });
+  if (const Work work = onednn_product(s, a.data(), b.data(), out.data())) add("oneDNN", work);
+  Result r = compare(ours, std::move(others), options,
+                     {fmt::format("matmul {} {} {} {} {:d} {:d}", s.rows, s.columns, s.terms, sheaf::name(s.dtype),
+                                  s.transposes_x, s.transposes_y),
+                      values_of([&] { return multiply(x, y); })});
+  r.note = gigaflops(s.flops(), r.ours);
   return r;
 }
 
@@ -171,10 +86,7 @@ Result mlp_step(const Options& options) {
 std::vector<Row> product_rows() {
   std::vector<Row> rows;
   const auto add = [&](const ProductShape& s) {
-    for (const bool against_onednn : {false, true})
-      if (against_onednn || s.dtype == f32)
-        rows.push_back({name_of(s), against_onednn ? "oneDNN" : "OpenBLAS",
-                        [=](const Options& options) { return product(s, against_onednn, options); }});
+    rows.push_back({name_of(s), "", [=](const Options& options) { return product(s, options); }});
   };
   for (const DType t : {f32, bf16, i8})
     for (const std::int64_t n : {64, 128, 256, 512, 1024, 2048, 4096})
@@ -186,7 +98,6 @@ std::vector<Row> product_rows() {
   add({.rows = 1024, .columns = 1024, .terms = 1024, .transposes_x = true});
   add({.rows = 1024, .columns = 1024, .terms = 1024, .transposes_y = true});
   add({.rows = 64, .columns = 64, .terms = 100'000});
-  rows.push_back({"MLP step, 3 x 1024, batch 512, SGD", "OpenBLAS and loops by hand", mlp_step});
   return rows;
 }
 

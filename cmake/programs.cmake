@@ -17,7 +17,8 @@ if(tool_sources)
   install(TARGETS sheaf_tool)
 endif()
 
-# The references of the benchmark are loops for this very machine; OpenBLAS is loaded when it runs, where it is installed.
+# The references of the benchmark are loops for this very machine. Libraries it is compared with are loaded when it runs, or
+# are processes of their own; of these only libtorch's has to be built, where it is installed.
 file(GLOB bench_sources CONFIGURE_DEPENDS bench/*.cpp)
 if(bench_sources)
   add_executable(bench ${bench_sources} tools/gpus.cpp)
@@ -27,4 +28,19 @@ if(bench_sources)
     list(APPEND by_hand_options -mprefer-vector-width=512)
   endif()
   set_source_files_properties(bench/by_hand.cpp PROPERTIES COMPILE_OPTIONS "${by_hand_options}")
+  set_source_files_properties(bench/peers.cpp PROPERTIES
+    COMPILE_DEFINITIONS SHEAF_BENCH_PEERS="${PROJECT_SOURCE_DIR}/bench/peers")
+
+  find_path(SHEAF_TORCH_INCLUDE torch/torch.h PATH_SUFFIXES torch/csrc/api/include)
+  find_library(SHEAF_TORCH torch_cpu)
+  add_custom_target(bench_peers)
+  if(SHEAF_TORCH_INCLUDE AND SHEAF_TORCH)
+    add_executable(bench_torch EXCLUDE_FROM_ALL bench/peers/torch.cpp)
+    target_include_directories(bench_torch SYSTEM PRIVATE ${SHEAF_TORCH_INCLUDE})
+    target_link_libraries(bench_torch PRIVATE ${SHEAF_TORCH} c10)
+    target_compile_options(bench_torch PRIVATE -Wno-sign-conversion -Wno-conversion)
+    add_dependencies(bench_peers bench_torch)
+  else()
+    message(STATUS "libtorch is not installed (Debian's libtorch-dev), so the benchmark goes without")
+  endif()
 endif()

@@ -27,8 +27,9 @@ using Words = std::vector<std::string>;
 Words environment() {
   const std::string threads = fmt::format("{}", Team::global().size());
   Words env{
-      "MALLOC_MMAP_THRESHOLD_=8589934592", "MALLOC_TRIM_THRESHOLD_=8589934592", "GLIBC_TUNABLES=glibc.malloc.hugetlb=1",
-      "OMP_WAIT_POLICY=passive",           "OMP_NUM_THREADS=" + threads,        "OPENBLAS_NUM_THREADS=" + threads,
+      "GLIBC_TUNABLES=glibc.malloc.hugetlb=1:glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=8589934592:"
+      "glibc.malloc.top_pad=268435456",
+      "OMP_WAIT_POLICY=passive", "OMP_NUM_THREADS=" + threads, "OPENBLAS_NUM_THREADS=" + threads,
       "PYTHONDONTWRITEBYTECODE=1"};
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))

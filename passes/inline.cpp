@@ -2,6 +2,10 @@
 // transformed once, checkpoints and custom rules; and later, when layouts are settled, ops that stand for others
 // (OpDef::expand). It runs after all transforms, in regions too. Kernels of a plan are opened, so that the dump of any
 // stage can go through the pipeline again.
+#include "passes/inline.h"
+
+#include <algorithm>
+
 #include "ir/builder.h"
 #include "ir/op.h"
 #include "passes/emit.h"
@@ -20,11 +24,13 @@ enum class What : std::uint8_t { calls, calls_and_ops };
 struct Which {
   What what = What::calls;
   Target target = {};  // ops that it has a kernel for stay
+  std::span<const Op> kept = {};  // stay too
 };
 
 bool is_to_expand(const Eqn& e, const Which& which) {
   // What is written for axes of a mesh, and is no collective, gives way before there are none.
   if (e.op->axes && !e.op->lower) return true;
+  if (std::ranges::find(which.kept, e.op) != which.kept.end()) return false;
   return which.what == What::calls_and_ops && !(e.op->has_kernel && e.op->has_kernel(e, which.target));
 }
 
@@ -70,6 +76,9 @@ FunctionRef expanded(const FunctionRef& f, const Which& which) {
 
 FunctionRef inline_calls(const FunctionRef& f) { return expanded(f, {}); }
 FunctionRef expand_ops(const FunctionRef& f) { return expanded(f, {.what = What::calls_and_ops}); }
+FunctionRef expand_ops_but(const FunctionRef& f, std::span<const Op> kept) {
+  return expanded(f, {.what = What::calls_and_ops, .kept = kept});
+}
 FunctionRef expand_ops_for(const FunctionRef& f, const Target& target) {
   return expanded(f, {.what = What::calls_and_ops, .target = target});
 }

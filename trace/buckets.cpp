@@ -196,8 +196,11 @@ BucketedCalls::Lengths BucketedCalls::lengths_of(const FlatCall& call, std::span
 
 BucketedCalls::Lengths BucketedCalls::buckets_of(const Lengths& lengths, const FlatCall&) const {
   Lengths sizes;
-  for (std::size_t s = 0; s < lengths.size(); ++s)
-    sizes.push_back(*std::ranges::lower_bound(options_.buckets[s].sizes, lengths[s]));
+  for (std::size_t s = 0; s < lengths.size(); ++s) {
+    const std::vector<std::int64_t>& all = options_.buckets[s].sizes;
+    const bool is_none = lengths[s] == 0 && all.front() == 1 && all.size() > 1;  // 1 is for broadcasting, not for none
+    sizes.push_back(is_none ? all[1] : *std::ranges::lower_bound(all, lengths[s]));
+  }
   return sizes;
 }
 
@@ -228,6 +231,26 @@ void BucketedCalls::refuse(const LengthError& error) const {
                   fmt::format("{}: .buckets: {}; docs/buckets.md", options_.how.what, error.why));
 }
 
+// To see what depends on a length: the shortest that goes to that bucket, but for 0 and 1, at which programs are
+// others, and where that happens to be an extent of something else, the next one; beside 2 those are longer.
+std::vector<std::int64_t> BucketedCalls::other_lengths(std::size_t s, std::int64_t size) const {
+  if (size == 1) return {};
+  if (size == 2) return {3, 4};
+  const std::vector<std::int64_t>& all = options_.buckets[s].sizes;
+  const auto own = std::ranges::lower_bound(all, size);
+  const std::int64_t shortest = std::max<std::int64_t>(2, own == all.begin() ? 0 : *(own - 1) + 1);
+  if (shortest == size) return {};
+  if (shortest + 1 == size) return {shortest};
+  return {shortest, shortest + 1};
+}
+
+// Null where the function takes no such arguments, and nobody has asked it to.
+ir::FunctionRef BucketedCalls::plain_at(const FlatCall& call, std::span<const LeafType> types) {
+  try {
+    return passes::plain_for_lengths(traced(call, types).function);
+  } catch (const Error&) { return nullptr; }
+}
+
 BucketedCalls::BasePtr BucketedCalls::make_base(const FlatCall& call, std::span<const LeafType> types,
                                                 const Lengths& sizes) {
   const std::vector<LeafType> at = types_at(call, types, sizes);
@@ -235,15 +258,21 @@ BucketedCalls::BasePtr BucketedCalls::make_base(const FlatCall& call, std::span<
   const ir::FunctionRef plain = passes::plain_for_lengths(whole.function);
   LengthMarks marks(*plain);
   for (std::size_t s = 0; s < sizes.size(); ++s) {
-    const std::vector<std::int64_t>& all = options_.buckets[s].sizes;
-    const auto own = std::ranges::lower_bound(all, sizes[s]);
-    Lengths probe = sizes;
-    probe[s] = std::min(sizes[s], std::max<std::int64_t>(2, own == all.begin() ? 1 : *(own - 1) + 1));
-    const bool is_only = probe[s] == sizes[s];  // no other length goes there
-    const ir::FunctionRef other =
-        is_only ? plain : passes::plain_for_lengths(traced(call, types_at(call, types, probe)).function);
-    const LengthError error = passes::mark_lengths(*plain, sizes, *other, probe, true, marks);
-    if (!error.why.empty()) refuse(error);
+    LengthError first = passes::mark_lengths(*plain, sizes, *plain, sizes, true, marks);  // nothing depends on it
+    for (const std::int64_t n : other_lengths(s, sizes[s])) {
+      Lengths others = sizes;
+      others[s] = n;
+      const ir::FunctionRef other = plain_at(call, types_at(call, types, others));
+      LengthMarks more = marks;
+      LengthError error = other ? passes::mark_lengths(*plain, sizes, *other, others, true, more) : LengthError();
+      if (error.why.empty()) {
+        marks = std::move(more);
+        first = {};
+        break;
+      }
+      if (first.why.empty()) first = std::move(error);
+    }
+    if (!first.why.empty()) refuse(first);
   }
   const Signature signature{at,           call.statics(),      surroundings_key(),
                             call.types(), default_precision(), call.arguments()};

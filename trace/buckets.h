@@ -53,6 +53,8 @@ class BucketedCalls {
   std::vector<LeafType> types_at(const detail::FlatCall& call, std::span<const LeafType> types,
                                  const Lengths& lengths) const;
   Traced traced(const detail::FlatCall& call, std::span<const LeafType> types);
+  std::vector<std::int64_t> other_lengths(std::size_t s, std::int64_t size) const;
+  ir::FunctionRef plain_at(const detail::FlatCall& call, std::span<const LeafType> types);
   EntryPtr find(const detail::FlatCall& call);
   EntryPtr make_entry(const detail::FlatCall& call, const std::vector<LeafType>& types);
   BasePtr make_base(const detail::FlatCall& call, std::span<const LeafType> types, const Lengths& sizes);

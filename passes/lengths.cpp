@@ -1,0 +1,234 @@
+// Equations of two programs are paired in order; constants where they are used.
+#include "passes/lengths.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "ir/op.h"
+#include "ir/ops/attrs.h"
+#include "passes/inline.h"
+#include "passes/transforms.h"
+
+namespace sheaf::passes {
+
+using namespace ir;
+
+FunctionRef plain_for_lengths(const FunctionRef& f) {
+  static constexpr Op kWithRules[] = {&ops::conv, &ops::reduce_window, &ops::top_k};  // passes/length_rules.cpp
+  return expand_ops_but(inline_calls(f), kWithRules);
+}
+
+namespace {
+
+class Marker {
+ public:
+  Marker(const std::vector<std::int64_t>& own, const std::vector<std::int64_t>& others, bool may_mark)
+      : own_(own), others_(others), may_mark_(may_mark) {}
+
+  // Equations are compared in order, but for constants, which are where they are used: two that are equal for some
+  // lengths are one there.
+  bool function(const Function& f, const Function& g, LengthMarks& m) {
+    if (f.params().size() != g.params().size()) return fail_at({}, "it has other parameters for other lengths");
+    m.literals.resize(f.eqns().size());
+    m.trips.resize(f.eqns().size(), -1);
+    m.from_end.resize(f.eqns().size());
+    if (m.regions.empty())
+      for (const Eqn* e : f.eqns()) {
+        std::vector<LengthMarks>& regions = m.regions.emplace_back();
+        for (const FunctionRef& r : e->regions) regions.emplace_back(*r);
+      }
+    absl::flat_hash_map<const Eqn*, std::size_t> constants_of_f;
+    for (std::size_t k = 0; k < f.eqns().size(); ++k)
+      if (f.eqns()[k]->op == &ops::constant) constants_of_f[f.eqns()[k]] = k;
+    ValueTable<int> ids(f, -1), other_ids(g, -1);
+    int next = 0;
+    const auto pair = [&](Value x, Value y, Loc loc) {
+      ids[x] = other_ids[y] = next++;
+      return value(x, y, m, loc);
+    };
+    const auto is_same = [&](Value x, Value y) {
+      const Eqn *c = x.eqn(), *o = y.eqn();
+      if (!c || !o || c->op != &ops::constant || o->op != &ops::constant) return ids[x] >= 0 && ids[x] == other_ids[y];
+      return constant(*c, *o, m, constants_of_f.at(c));
+    };
+    const auto same = [&](const Values& x, const Values& y) { return std::ranges::equal(x, y, is_same); };
+    for (std::size_t i = 0; i < f.params().size(); ++i)
+      if (!pair(f.params()[i], g.params()[i], {})) return false;
+    std::size_t at = 0;  // in g
+    const auto skip_constants = [&] {
+      while (at < g.eqns().size() && g.eqns()[at]->op == &ops::constant) ++at;
+    };
+    for (std::size_t k = 0; k < f.eqns().size(); ++k) {
+      const Eqn& e = *f.eqns()[k];
+      if (e.op == &ops::constant) continue;
+      skip_constants();
+      const Eqn* const o = at < g.eqns().size() ? g.eqns()[at] : nullptr;
+      const bool is_pair = o && e.op == o->op && same(e.operands, o->operands) && e.regions.size() == o->regions.size();
+      if (!is_pair && !error.why.empty()) return false;
+      if (!is_pair && does_nothing(e, m) && e.in(0).eqn() != nullptr && ids[e.in(0)] >= 0) {
+        ids[e.out()] = ids[e.in(0)];
+        continue;
+      }
+      if (!is_pair)
+        return fail_at(e.loc, fmt::format("{}: for other lengths the program has {} there", e.op->name,
+                                          o ? o->op->name : "its end"));
+      if (!equation(e, *o, m, k)) return false;
+      for (int j = 0; j < e.num_out(); ++j)
+        if (!pair(e.out(j), o->out(j), e.loc)) return false;
+      ++at;
+    }
+    skip_constants();
+    if (at < g.eqns().size()) return fail_at(g.eqns()[at]->loc, "the program for other lengths goes on there");
+    if (same(f.results(), g.results())) return true;
+    return !error.why.empty() ? false : fail_at({}, "the program for other lengths has other results");
+  }
+
+  absl::flat_hash_map<const Eqn*, const Eqn*> constants;  // of the other program, by those of this
+  LengthError error;
+
+ private:
+  bool value(Value x, Value y, LengthMarks& m, Loc loc) {
+    const Shape &a = x.dims(), &b = y.dims();
+    if (x.dtype() != y.dtype() || a.size() != b.size()) return fail_at(loc, "a value is of another dtype or rank");
+    std::vector<int>& dims = m.dims[x];
+    for (std::size_t d = 0; d < a.size(); ++d) {
+      const int known = dims.empty() ? -1 : dims[d];
+      if (known >= 0 ? b[d] == others_[known] : a[d] == b[d]) continue;
+      const std::optional<int> length = known < 0 ? length_of(a[d], b[d]) : std::nullopt;
+      if (!length)
+        return fail_at(loc, fmt::format("an extent is {} for a length of {} and {} for {}", a[d], lengths_text(own_),
+                                        b[d], lengths_text(others_)));
+      if (dims.empty()) dims.assign(a.size(), -1);
+      dims[d] = *length;
+    }
+    return true;
+  }
+
+  // The one that is `a` here and `b` there.
+  std::optional<int> length_of(std::int64_t a, std::int64_t b) const {
+    for (std::size_t s = 0; may_mark_ && s < own_.size(); ++s)
+      if (own_[s] != others_[s] && own_[s] == a && others_[s] == b) return static_cast<int>(s);
+    return std::nullopt;
+  }
+  bool is_length(std::int64_t a, std::int64_t b) const {
+    for (std::size_t s = 0; s < own_.size(); ++s)
+      if (own_[s] == a && others_[s] == b) return true;
+    return false;
+  }
+
+  // Where a constant of f is used, and what is there in g.
+  bool constant(const Eqn& c, const Eqn& o, LengthMarks& m, std::size_t k) {
+    const auto [known, is_new] = constants.try_emplace(&c, &o);
+    const bool is_one =
+        is_new || known->second == &o || o.op->attrs.equal(known->second->attributes.get(), o.attributes.get());
+    if (!is_one) return fail_at(c.loc, "two constants that are equal for the bucket's length differ for others");
+    m.literals[k] = m.literals[k] || !c.op->attrs.equal(c.attributes.get(), o.attributes.get());
+    return value(c.out(), o.out(), m, c.loc);
+  }
+
+  // To a shape that is the operand's own for the other lengths, where some are 1.
+  bool does_nothing(const Eqn& e, const LengthMarks& m) const {
+    if (e.op != &ops::broadcast || e.in(0).rank() != e.out().rank()) return false;
+    const std::vector<int>& marks = m.dims[e.out()];
+    for (int d = 0; d < e.out().rank(); ++d) {
+      const int s = marks.empty() ? -1 : marks[static_cast<std::size_t>(d)];
+      if (e.attrs<ops::Broadcast>().dims[static_cast<std::size_t>(d)] != d) return false;
+      if (e.in(0).dims()[d] != e.out().dims()[d] && (s < 0 || others_[s] != 1)) return false;
+    }
+    return true;
+  }
+
+  bool equation(const Eqn& e, const Eqn& o, LengthMarks& m, std::size_t k) {
+    for (std::size_t r = 0; r < e.regions.size(); ++r)
+      if (!function(*e.regions[r], *o.regions[r], m.regions[k][r])) return false;
+    if (e.op == &ops::scan) {
+      const auto &a = e.attrs<ops::Scan>(), &b = o.attrs<ops::Scan>();
+      if (m.trips[k] < 0 && a.length != b.length) m.trips[k] = length_of(a.length, b.length).value_or(-1);
+      const bool is_good = m.trips[k] < 0 ? a.length == b.length : b.length == others_[m.trips[k]];
+      const bool is_same = a.consts == b.consts && a.carry == b.carry && a.reverse == b.reverse;
+      return (is_good && is_same) || fail_at(e.loc, fmt::format("its scan takes {} steps for other lengths", b.length));
+    }
+    return e.op == &ops::slice ? slice(e, o, m, k) : attributes(e, o);
+  }
+
+  // From the beginning, or from the end, where start and limit go along with the length.
+  bool slice(const Eqn& e, const Eqn& o, LengthMarks& m, std::size_t k) {
+    const auto &a = e.attrs<ops::Slice>(), &b = o.attrs<ops::Slice>();
+    const std::vector<int>& marks = m.dims[e.in(0)];
+    for (std::size_t d = 0; d < a.start.size(); ++d) {
+      const int s = marks.empty() ? -1 : marks[d];
+      const std::int64_t moved = s < 0 ? 0 : others_[s] - own_[s];
+      const bool goes_along = s >= 0 && b.start[d] - a.start[d] == moved && b.limit[d] - a.limit[d] == moved;
+      if (may_mark_ && moved != 0 && goes_along) {
+        m.from_end[k].resize(a.start.size(), -1);
+        m.from_end[k][d] = s;
+      }
+      const bool is_from_end = !m.from_end[k].empty() && m.from_end[k][d] >= 0;
+      const bool ends_there = a.limit[d] == b.limit[d] || is_length(a.limit[d], b.limit[d]);
+      if (a.stride[d] != b.stride[d] || (is_from_end ? !goes_along : a.start[d] != b.start[d] || !ends_there))
+        return fail_at(e.loc, "slice lies elsewhere for other lengths");
+    }
+    return true;
+  }
+
+  // The same, but for extents that are a length.
+  bool attributes(const Eqn& e, const Eqn& o) {
+    const AttrsDef& def = e.op->attrs;
+    if (!e.attributes || !o.attributes || def.equal(e.attributes.get(), o.attributes.get())) return true;
+    const std::shared_ptr<void> ours = def.clone(e.attributes.get()), theirs = def.clone(o.attributes.get());
+    std::vector<std::vector<std::int64_t>*> lists;
+    def.visit(ours.get(), [&](const Field& f) {
+      if (f.values) lists.push_back(f.values);
+    });
+    std::size_t next = 0;
+    def.visit(theirs.get(), [&](const Field& f) {
+      if (!f.values || next >= lists.size()) return;
+      std::vector<std::int64_t>& a = *lists[next++];
+      if (a.size() != f.values->size()) return;
+      for (std::size_t i = 0; i < a.size(); ++i) {
+        if (f.neutral == Neutral::size && f.kind == FieldKind::per_dim && is_length(a[i], (*f.values)[i]))
+          a[i] = (*f.values)[i];
+      }
+    });
+    return def.equal(ours.get(), theirs.get()) ||
+           fail_at(e.loc,
+                   fmt::format("{} depends on the length in another way than having it as an extent", e.op->name));
+  }
+
+  static std::string lengths_text(const std::vector<std::int64_t>& lengths) {
+    return fmt::format("{}", fmt::join(lengths, " and "));
+  }
+  bool fail_at(Loc loc, std::string why) {
+    error = {std::move(why), loc};
+    return false;
+  }
+
+  const std::vector<std::int64_t>&own_, &others_;
+  const bool may_mark_;
+};
+
+}  // namespace
+
+LengthError mark_lengths(const Function& f, const std::vector<std::int64_t>& own, const Function& other,
+                         const std::vector<std::int64_t>& others, bool may_mark, LengthMarks& marks,
+                         OtherConstants* constants) {
+  Marker marker(own, others, may_mark);
+  marker.function(f, other, marks);
+  if (constants) *constants = std::move(marker.constants);
+  return std::move(marker.error);
+}
+
+std::vector<const Eqn*> marked_literals(const Function& f, const LengthMarks& marks) {
+  std::vector<const Eqn*> all;
+  for (std::size_t k = 0; k < f.eqns().size(); ++k) {
+    if (marks.literals[k]) all.push_back(f.eqns()[k]);
+    for (std::size_t r = 0; r < marks.regions[k].size(); ++r)
+      for (const Eqn* e : marked_literals(*f.eqns()[k]->regions[r], marks.regions[k][r])) all.push_back(e);
+  }
+  return all;
+}
+
+}  // namespace sheaf::passes

@@ -39,6 +39,7 @@ std::optional<CacheEntry> parse_entry(std::string_view file) {
   const std::size_t space = lines[1].find(' ');
   if (lines[0] != kVersion || space == lines[1].npos) return {};
   const CacheEntry entry{lines[1].substr(0, space), lines[1].substr(space + 1), lines[2], rest};
+  if (!is_kind(entry.kind) || !is_key(entry.key)) return {};  // they become the name of a file
   const std::string_view header = file.substr(0, file.size() - rest.size());
   return header == header_of(entry) ? std::optional(entry) : std::nullopt;
 }

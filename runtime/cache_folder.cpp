@@ -1,5 +1,5 @@
 // Times are the file system's, to the hour: an entry that is used is touched once an hour at most, so that reading
-// costs no write.
+// costs no write. A time to come is that of a clock that was wrong, and says nothing.
 #include "runtime/cache_folder.h"
 
 #include <fcntl.h>
@@ -33,6 +33,8 @@ std::int64_t now() {
   return ns_of(t);
 }
 
+bool is_past(std::int64_t time_ns, std::int64_t age) { return std::abs(now() - time_ns) >= age; }
+
 /// What the name says, if it is one that the cache gives: KEY.KIND, or that and more if its writer has not renamed it.
 std::optional<CacheFile> named(const fs::path& path) {
   const std::string name = path.filename();
@@ -62,7 +64,7 @@ std::string CacheFolder::path_of(std::string_view kind, std::string_view key) co
 std::optional<std::string> CacheFolder::read(std::string_view kind, std::string_view key) const {
   const absl::StatusOr<PrivateFilePtr> file = PrivateFile::open(path_of(kind, key));
   if (!file.ok()) return {};
-  if (now() - (*file)->time_ns() >= kHour) (*file)->touch();
+  if (is_past((*file)->time_ns(), kHour)) (*file)->touch();
   return (*file)->read(0, (*file)->bytes());
 }
 
@@ -79,7 +81,7 @@ std::vector<CacheFile> CacheFolder::list() const {
       struct stat s;
       if (!file || lstat(path.c_str(), &s) != 0 || !S_ISREG(s.st_mode)) continue;
       file->bytes = std::max<std::int64_t>(s.st_size, s.st_blocks * 512);
-      file->used_ns = ns_of(s.st_mtim);
+      file->used_ns = ns_of(s.st_mtim) >= now() + kHour ? 0 : ns_of(s.st_mtim);
       files.push_back(*std::move(file));
     }
   }
@@ -89,7 +91,7 @@ std::vector<CacheFile> CacheFolder::list() const {
 bool CacheFolder::claim_sweep() const {
   const std::string stamp = path_ + "/swept";
   struct stat s;
-  if (stat(stamp.c_str(), &s) == 0 && std::abs(now() - ns_of(s.st_mtim)) < kHour) return false;
+  if (stat(stamp.c_str(), &s) == 0 && !is_past(ns_of(s.st_mtim), kHour)) return false;
   return write_whole_file(stamp, "").ok();
 }
 

@@ -2,6 +2,7 @@
 #include "runtime/disk_cache.h"
 
 #include <cstdlib>
+#include <filesystem>
 #include <utility>
 
 #include "fmt/format.h"
@@ -21,6 +22,13 @@ std::string variable(const char* name) {
   return text ? text : "";
 }
 
+/// Of a process that may change its working directory.
+std::string absolute(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path there = std::filesystem::absolute(path, error);
+  return path.empty() || error ? path : there.string();
+}
+
 /// Empty where the environment names no folder.
 std::string default_folder() {
   if (const std::string cache = variable("XDG_CACHE_HOME"); cache.starts_with('/')) return cache + "/sheaf";
@@ -31,12 +39,13 @@ std::string default_folder() {
 }  // namespace
 
 DiskCacheOptions disk_cache_options() {
-  DiskCacheOptions options{.folder = variable("SHEAF_CACHE_DIR"), .read_only = variable("SHEAF_CACHE_READONLY")};
+  DiskCacheOptions options{.folder = variable("SHEAF_CACHE_DIR"),
+                           .read_only = absolute(variable("SHEAF_CACHE_READONLY"))};
   if (options.folder.empty() && (options.folder = default_folder()).empty())
     options.trouble =
         "what this process compiles is not kept for others, because neither HOME nor XDG_CACHE_HOME names a folder; "
         "SHEAF_CACHE_DIR can, and SHEAF_CACHE_DIR=off says that none is wanted";
-  if (options.folder == "off") options.folder.clear();
+  options.folder = options.folder == "off" ? "" : absolute(options.folder);
   if (const std::string text = variable("SHEAF_CACHE_LIMIT"); !text.empty()) {
     if (const auto limit = parse_bytes(text); limit.ok()) options.limit_bytes = *limit;
     else options.trouble = fmt::format("SHEAF_CACHE_LIMIT: {}; the limit is 1G", std::string(limit.status().message()));

@@ -4,6 +4,7 @@
 #include <absl/container/flat_hash_set.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -111,9 +112,16 @@ class Recording {
   }
 
  private:
+  // Whole or not at all: a part, where the disk is full, would spoil what is there.
   void append(const std::string& text) {
+    flock(file_, LOCK_EX);  // of processes that record; it goes with the file
+    const off_t end = lseek(file_, 0, SEEK_END);
     const ssize_t written = write(file_, text.data(), text.size());
-    if (written != std::ssize(text)) stop(written < 0 ? std::strerror(errno) : "it takes no more");
+    const std::string why = written < 0 ? std::strerror(errno) : "it takes no more";
+    const bool is_cut = written > 0 && written < std::ssize(text);
+    if (is_cut && ftruncate(file_, end) != 0) ir::log(ir::LogTopic::cache, "{} stays cut off", path_);
+    flock(file_, LOCK_UN);
+    if (written != std::ssize(text)) stop(why);
   }
   void stop(const std::string& why) {
     if (file_ >= 0) close(std::exchange(file_, -1));

@@ -19,6 +19,7 @@
 #include "runtime/device.h"
 #include "runtime/disk_cache.h"
 #include "runtime/kernel_files.h"
+#include "runtime/private_file.h"
 #include "sheaf/load.h"
 #include "trace/aot.h"
 #include "trace/program_text.h"
@@ -360,12 +361,8 @@ std::vector<std::byte> serialize(const Code& c, Loc loc) {
 }
 
 void save(const Code& c, const std::string& path, Loc loc) {
-  const std::string text = text_of(c, loc);
-  errno = 0;
-  std::ofstream out(path, std::ios::binary);
-  out << text;
-  out.close();
-  if (!out) throw RuntimeError(loc, fmt::format("save: {}: {}", path, std::strerror(errno)));
+  const absl::Status status = runtime::write_whole_file(path, text_of(c, loc), 0644);
+  if (!status.ok()) throw RuntimeError(loc, fmt::format("save: {}: {}", path, std::string(status.message())));
 }
 
 std::vector<std::byte> read_file(const std::string& path, Loc loc) {
@@ -419,6 +416,12 @@ Ptr<Code> load_saved(const Ptr<Saved>& s, sheaf::detail::Structure tree, Loc loc
   if (mesh && mesh.is_abstract())
     throw ShardingError(loc, fmt::format("load: {}: {} runs on devices of the mesh {} that are not here", s->name,
                                          s->program.what, to_string(mesh)));
+  const std::vector<Device> devices = mesh ? mesh.devices() : std::vector<Device>{{}};
+  for (const Device d : devices)
+    if (const codegen::Target own = runtime::device(d.id).backend().target(); own != mesh_program.target)
+      throw RuntimeError(loc,
+                         fmt::format("load: {}: {} was compiled for {}, and {} is one of {}", s->name, s->program.what,
+                                     to_string(mesh_program.target), to_string(d), to_string(own)));
   for (const runtime::KernelFile& file : s->code)
     runtime::DiskCache::global().carry(file.kind, file.key, file.bytes, s->name);
   auto p = std::make_shared<Program>(s->program);
@@ -449,7 +452,6 @@ Ptr<Code> load_saved(const Ptr<Saved>& s, sheaf::detail::Structure tree, Loc loc
     if (!has_code(*s, kernel))
       throw RuntimeError(loc, fmt::format("load: {}: it lacks the code of kernel {}", s->name, kernel.name));
   CompiledPtr compiled = sheaf::compile(lowered, {.what = p->what, .loc = loc, .is_loaded = true});
-  const std::vector<Device> devices = mesh ? mesh.devices() : std::vector<Device>{{}};
   if (const runtime::ExecutablePtr e = compiled->executable())
     for (const Device d : devices) check(e->warm(runtime::device(d.id)), loc);
   auto lowering = std::make_shared<const Lowering>(Lowering{std::move(p), lowered.planned, std::move(in)});

@@ -10,6 +10,7 @@
 #include "sheaf/sheaf.h"
 #include "tests/child.h"
 #include "tests/folder.h"
+#include "tests/full_disk.h"
 #include "tests/message.h"
 
 using namespace sheaf;
@@ -58,9 +59,9 @@ TEST_CASE("[load] a program" * doctest::skip()) {
   if (std::getenv("DEVICES")) ensure_devices(4);
   try {
     if (const char* path = std::getenv("STEP")) {
+      const auto f = load<State(State, Array, int)>(path, Loc{"program.cpp", 1});
       const Array x = full({5, 3}, 0.5);
       State s = state();
-      const auto f = load<State(State, Array, int)>(path, Loc{"program.cpp", 1});
       for (int i = 0; i < 3; ++i) s = f(State{s.w, 4, s.rest, {}, "a"}, x, 2);
       std::fprintf(stderr, "%s", text_of(s).c_str());
     }
@@ -163,6 +164,22 @@ TEST_CASE("a file that is none, is damaged, for another machine or of another si
   CHECK(values(load<Right>(path)(ones({4})).first) == V{2, 2, 2, 2});
 }
 
+TEST_CASE("a program that cannot be saved whole leaves what was there") {
+  const Folder folder;
+  const std::string path = folder / "p";
+  const auto compiled = jit([](Array x) { return x * 2; }, {.name = "f"}).trace(abstract({4})).lower().compile();
+  compiled.save(path);
+  const std::string before = file_text(path);
+  const auto save_to_full_disk = [&] {
+    const tests::FullDisk disk(1000);
+    compiled.save(path);
+  };
+  CHECK(message_here<RuntimeError>(save_to_full_disk) == "HERE: save: " + path + ": File too large");
+  CHECK(file_text(path) == before);
+  CHECK(message_here<RuntimeError>([&] { compiled.save("/proc/p"); }) ==
+        "HERE: save: /proc/p: No such file or directory");
+}
+
 TEST_CASE("a program that calls functions of this process cannot be saved") {
   const HostFunction host("host", [](std::span<const HostTensor>, std::span<const HostTensor>) {});
   const auto f = jit([&](Array x) { return host({x}, {x})[0]; }, {.name = "f"});
@@ -178,4 +195,13 @@ TEST_CASE("a saved program is for the machine code of one kind of CPU") {
   const std::string text = said({{"STEP", folder / "step"}, {"SHEAF_CPU_ISA", "x86-64"}});
   CHECK(text.starts_with("program.cpp:1: load: " + folder / "step" +
                          ": it was compiled by another version of Sheaf or for another machine: for "));
+}
+
+TEST_CASE("a saved program is for the kind of device that it was compiled for") {
+  const Folder folder;
+  jit(step, {.name = "step"}).trace(state(), abstract({5, 3}), 2).lower().compile().save(folder / "step");
+  CHECK(said({{"STEP", folder / "step"},
+              {"SHEAF_PLATFORM", "cuda"},
+              {"SHEAF_LIBCUDA", SHEAF_BINARY_DIR "/libsheaf_fake_cuda.so"}}) ==
+        "program.cpp:1: load: " + folder / "step" + ": jit step was compiled for cpu, and cuda:0 is one of sm_90a\n");
 }

@@ -6,10 +6,12 @@
 #include <cstdlib>
 #include <thread>
 
+#include "ir/log.h"
 #include "runtime/cache.h"
 #include "sheaf/sheaf.h"
 #include "tests/child.h"
 #include "tests/folder.h"
+#include "tests/full_disk.h"
 #include "tests/message.h"
 
 using namespace sheaf;
@@ -237,6 +239,26 @@ TEST_CASE("a damaged manifest is not written on") {
   CHECK(file_text(path) == "sheaf manifest 1\nprogram 0 5\nab");
   CHECK(said_by_child("warm", {{"SHEAF_MANIFEST", "/nowhere/m"}}) ==
         "sheaf warning: the manifest is not written: /nowhere/m: No such file or directory\n");
+}
+
+TEST_CASE("a disk that takes a part of a program and no more ends a manifest behind the one before") {
+  const Folder folder;
+  const std::string path = folder / "m";
+  record_manifest(path);
+  jit([](Array x) { return asinh(x) * 0.4375; }, {.name = "first"})(ones({9}));
+  const std::string before = file_text(path);
+  std::vector<std::string> lines;
+  const ir::LogSink sink = ir::set_log_sink([&](std::string_view line) { lines.emplace_back(line); });
+  {
+    const tests::FullDisk disk(before.size() + 100);
+    jit([](Array x) { return asinh(x) * 0.3125; }, {.name = "second"})(ones({9}));
+  }
+  ir::set_log_sink(sink);
+  record_manifest("");
+  CHECK(lines ==
+        std::vector<std::string>{"sheaf warning: the manifest is not written: " + path + ": it takes no more"});
+  CHECK(file_text(path) == before);
+  CHECK(warm(path).programs >= 1);
 }
 
 TEST_CASE("a function is warmed up for signatures, and its first call compiles nothing") {

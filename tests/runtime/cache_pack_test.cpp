@@ -55,6 +55,14 @@ TEST_CASE("a pack does not depend on the order of its entries, holds each once, 
   CHECK(text == to_pack({entry(1), entry(2), entry(3)}));
 }
 
+TEST_CASE("an entry under a key that is the way to another file is none") {
+  CHECK(parse_entry(entry(1)));
+  for (const char* key : {"../../../home/me/.profile", "", "0123456789abcdef0123456789abcde/"})
+    CHECK(!parse_entry(to_text({"object", key, "about", "x"})));
+  for (const char* kind : {"a/b", "", "Object", "..", "longerthanthat"})
+    CHECK(!parse_entry(to_text({kind, tests::key_of(1), "about", "x"})));
+}
+
 TEST_CASE("of a pack that was cut or changed anywhere, what is found is right") {
   const std::string whole = pack_of(3);
   const auto check = [&](const std::string& text) {

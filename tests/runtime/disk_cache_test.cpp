@@ -3,11 +3,9 @@
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <atomic>
-#include <csignal>
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
@@ -18,6 +16,7 @@
 #include "runtime/cache_entry.h"
 #include "runtime/cache_pack.h"
 #include "tests/child.h"
+#include "tests/full_disk.h"
 #include "tests/runtime/cache_folders.h"
 
 using namespace sheaf;
@@ -151,14 +150,10 @@ TEST_CASE("a file that cannot take its place is one warning, and leaves nothing 
 TEST_CASE("a disk that takes a part of a file and no more is one warning, and leaves nothing behind") {
   const std::string at = folder(), path = CacheFolder(at).path_of("kernel", kKey);
   DiskCache cache({.folder = at});
-  rlimit before{};
-  REQUIRE(getrlimit(RLIMIT_FSIZE, &before) == 0);
-  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
-  const rlimit small{1000, before.rlim_max};
-  REQUIRE(setrlimit(RLIMIT_FSIZE, &small) == 0);
-  const auto lines = lines_of([&] { cache.store("kernel", kKey, "", std::string(5000, 'x')); });
-  REQUIRE(setrlimit(RLIMIT_FSIZE, &before) == 0);
-  std::signal(SIGXFSZ, handler);
+  const auto lines = lines_of([&] {
+    const tests::FullDisk disk(1000);
+    cache.store("kernel", kKey, "", std::string(5000, 'x'));
+  });
   CHECK(lines == std::vector<std::string>{kCannotWrite + path + ": File too large"});
   CHECK(fs::is_empty(fs::path(path).parent_path()));
   CHECK(found(cache, "kernel", kKey) == "nothing");
@@ -301,6 +296,23 @@ TEST_CASE("what is found is marked as used, once an hour at most") {
   CHECK(seconds_since_use(path) < 100);
 }
 
+TEST_CASE("a use that is to come was one by a clock that was wrong, and counts as long ago") {
+  const std::string at = folder();
+  const CacheFolder files(at);
+  DiskCache cache({.folder = at});
+  const std::string read = files.path_of("kernel", kKey), unread = files.path_of("kernel", kOther);
+  cache.store("kernel", kKey, "", "abc");
+  cache.store("kernel", kOther, "", std::string(9000, 'x'));
+  for (const std::string& path : {read, unread, unread + ".1.2.3.new"})
+    write(path, contents(path)), set_time(path, -90'000);
+  CHECK(found(cache, "kernel", kKey) == "abc");
+  CHECK(std::abs(seconds_since_use(read)) < 100);
+  CHECK(files.sweep(8000) > 9000);
+  CHECK(fs::exists(read));
+  CHECK(!fs::exists(unread));
+  CHECK(!fs::exists(unread + ".1.2.3.new"));
+}
+
 TEST_CASE("beyond the limit those go that were used longest ago, down to four fifths") {
   const std::string at = folder();
   const CacheFolder files(at);
@@ -419,6 +431,7 @@ TEST_CASE("the folder is the one that the environment names, or the user's, or n
              unset = std::pair<std::string, std::string>("SHEAF_CACHE_DIR", "");
   CHECK(said({off}) == "|\n");
   CHECK(said({{"SHEAF_CACHE_DIR", "/a/folder"}}) == "/a/folder|\n");
+  CHECK(said({{"SHEAF_CACHE_DIR", "a/folder"}}) == fs::current_path().string() + "/a/folder|\n");
   CHECK(said({unset, {"XDG_CACHE_HOME", "/caches"}, {"HOME", "/home/me"}}) == "/caches/sheaf|\n");
   CHECK(said({unset, {"XDG_CACHE_HOME", "relative"}, {"HOME", "/home/me"}}) == "/home/me/.cache/sheaf|\n");
   CHECK(

@@ -286,44 +286,52 @@ class Printer {
                  has_prologue() ? fmt::format("  sf_cp_async_wait<{}>();\n  make(0, k_begin);\n", ahead - 1) : ""));
   }
 
+  /// Into the stage that was read from `stages - ahead` stages ago.
+  std::string load_ahead(int ahead) const {
+    const int ago = t_.stages - ahead;
+    return fmt::format("    if (k0 + {reach} < k_end) load({free}, k0 + {reach});\n    sf_cp_async_commit();\n",
+                       fmt::arg("reach", t_.terms * ahead),
+                       fmt::arg("free", ago == 1 ? fmt::format("stage == 0 ? {} : stage - 1", ahead)
+                                                 : fmt::format("stage < {1} ? stage + {0} : stage - {1}", ahead, ago)));
+  }
+  std::string next_stage() const { return fmt::format("    stage = stage == {} ? 0 : stage + 1;\n", t_.stages - 1); }
+
   /// A stage is loaded into where the one before last was read from: all warps are past that at the barrier. What
   /// prologues make for the next products is made while other warps still multiply.
   std::string products() const {
-    return each_stage(t_.stages - 1) +
-           fmt::format(
-               "    __syncthreads();\n"
-               "    if (k0 + {reach} < k_end) load(stage == 0 ? {ahead} : stage - 1, k0 + {reach});\n"
-               "    sf_cp_async_commit();\n"
-               "    const sf_u16* const lhs = memory + stage * {stage};\n"
-               "    const sf_u16* const rhs = lhs + {lhs_elements};\n"
-               "#pragma unroll\n"
-               "    for (int k = 0; k < {terms}; k += {step}) {{\n"
-               "      sf_u32 left[{m}][4], right[{pairs}][4];\n"
-               "#pragma unroll\n"
-               "      for (int i = 0; i < {m}; ++i) {left}(left[i], lhs, warp_row + 16 * i, k);\n"
-               "#pragma unroll\n"
-               "      for (int j = 0; j < {pairs}; ++j) {right}(right[j], rhs, warp_column + 16 * j, k);\n"
-               "#pragma unroll\n"
-               "      for (int i = 0; i < {m}; ++i)\n"
-               "#pragma unroll\n"
-               "        for (int j = 0; j < {n}; ++j) {mma}(sums[i][j], left[i], right[j / 2] + j % 2 * 2);\n"
-               "    }}\n"
-               "    stage = stage == {ahead} ? 0 : stage + 1;\n{make}"
-               "  }}\n",
-               fmt::arg("make", has_prologue()
-                                    ? fmt::format("    if (k0 + {0} < k_end) {{\n      sf_cp_async_wait<{1}>();\n"
-                                                  "      make(stage, k0 + {0});\n    }}\n",
-                                                  t_.terms, t_.stages - 2)
-                                    : ""),
-               fmt::arg("ahead", t_.stages - 1), fmt::arg("terms", t_.terms),
-               fmt::arg("reach", t_.terms * (t_.stages - 1)), fmt::arg("stage", stage_halves()),
-               fmt::arg("lhs_elements", t_.lhs_halves()), fmt::arg("m", t_.warp_rows / 16),
-               fmt::arg("n", t_.warp_columns / 8), fmt::arg("pairs", t_.warp_columns / 16),
-               fmt::arg("left", fragments("sf_lhs_fragment", lhs_, t_.rows)),
-               fmt::arg("right", fragments("sf_rhs_fragments", rhs_, t_.columns)), fmt::arg("step", 16 / t_.halves),
-               fmt::arg("mma", c_.lhs == DType::bf16  ? "sf_mma_bf16"
-                               : c_.lhs == DType::f16 ? "sf_mma_f16"
-                                                      : "sf_mma_tf32"));
+    const int ahead = t_.stages - 1;
+    return each_stage(ahead) + "    __syncthreads();\n" + load_ahead(ahead) + multiplies() + next_stage() +
+           (has_prologue() ? fmt::format("    if (k0 + {0} < k_end) {{\n      sf_cp_async_wait<{1}>();\n"
+                                         "      make(stage, k0 + {0});\n    }}\n",
+                                         t_.terms, t_.stages - 2)
+                           : "") +
+           "  }\n";
+  }
+
+  /// Of one stage, by one warp.
+  std::string multiplies() const {
+    return fmt::format(
+        "    const sf_u16* const lhs = memory + stage * {stage};\n"
+        "    const sf_u16* const rhs = lhs + {lhs_elements};\n"
+        "#pragma unroll\n"
+        "    for (int k = 0; k < {terms}; k += {step}) {{\n"
+        "      sf_u32 left[{m}][4], right[{pairs}][4];\n"
+        "#pragma unroll\n"
+        "      for (int i = 0; i < {m}; ++i) {left}(left[i], lhs, warp_row + 16 * i, k);\n"
+        "#pragma unroll\n"
+        "      for (int j = 0; j < {pairs}; ++j) {right}(right[j], rhs, warp_column + 16 * j, k);\n"
+        "#pragma unroll\n"
+        "      for (int i = 0; i < {m}; ++i)\n"
+        "#pragma unroll\n"
+        "        for (int j = 0; j < {n}; ++j) {mma}(sums[i][j], left[i], right[j / 2] + j % 2 * 2);\n"
+        "    }}\n",
+        fmt::arg("terms", t_.terms), fmt::arg("stage", stage_halves()), fmt::arg("lhs_elements", t_.lhs_halves()),
+        fmt::arg("m", t_.warp_rows / 16), fmt::arg("n", t_.warp_columns / 8), fmt::arg("pairs", t_.warp_columns / 16),
+        fmt::arg("left", fragments("sf_lhs_fragment", lhs_, t_.rows)),
+        fmt::arg("right", fragments("sf_rhs_fragments", rhs_, t_.columns)), fmt::arg("step", 16 / t_.halves),
+        fmt::arg("mma", c_.lhs == DType::bf16  ? "sf_mma_bf16"
+                        : c_.lhs == DType::f16 ? "sf_mma_f16"
+                                               : "sf_mma_tf32"));
   }
 
   std::string fragments(std::string_view what, const ContractOperand& o, int extent) const {
@@ -355,20 +363,9 @@ class Printer {
   /// The products of one stage are waited for while those of the next are under way, so a stage is loaded into where
   /// the one before the last but one was read from.
   std::string products_of_warpgroups() const {
-    return each_stage(t_.stages - 2) +
-           fmt::format(
-               "    sf_async_proxy_fence();\n"
-               "    __syncthreads();\n"
-               "{multiply}"
-               "    if (k0 + {reach} < k_end) load(stage < 2 ? stage + {ahead} : stage - 2, k0 + {reach});\n"
-               "    sf_cp_async_commit();\n"
-               "    sf_wgmma_wait<1>();\n"
-               "    stage = stage == {last} ? 0 : stage + 1;\n"
-               "  }}\n"
-               "  sf_wgmma_wait<0>();\n",
-               fmt::arg("ahead", t_.stages - 2), fmt::arg("terms", t_.terms),
-               fmt::arg("reach", t_.terms * (t_.stages - 2)), fmt::arg("multiply", warpgroup_multiplies()),
-               fmt::arg("last", t_.stages - 1));
+    const int ahead = t_.stages - 2;
+    return each_stage(ahead) + "    sf_async_proxy_fence();\n    __syncthreads();\n" + warpgroup_multiplies() +
+           load_ahead(ahead) + "    sf_wgmma_wait<1>();\n" + next_stage() + "  }\n  sf_wgmma_wait<0>();\n";
   }
 
   // ---- tensor copies: four warps more, of which one thread copies, and blocks that go from tile to tile ----

@@ -48,28 +48,37 @@ template <int Columns> __device__ __forceinline__ int sf_wide_tile_at(int row, i
   constexpr int runs = Columns / 8, group = runs % 4 == 0 ? 4 : runs % 2 == 0 ? 2 : 1;
   return row * Columns + (column ^ (int)((unsigned)row / (4 / group) % group * 8));
 })"},
+    {"sf_registers_to_tf32", R"(
+__device__ __forceinline__ void sf_registers_to_tf32(sf_u32* r) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) r[i] = sf_float_to_tf32(__uint_as_float(r[i]));
+})"},
+    // The second register of a fragment is 8 rows further in a left operand, and 4 terms further in a right one.
+    {"sf_turned_fragment_tf32", R"(
+template <int Columns, bool IsLhs> __device__ __forceinline__ void sf_turned_fragment_tf32(sf_u32* r, const sf_u16* tile, int outer, int k) {
+  const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int terms = IsLhs ? i / 2 : i % 2, outers = IsLhs ? i % 2 : i / 2;
+    r[i] = sf_float_to_tf32(((const float*)tile)[sf_wide_tile_at<Columns>(k + t + terms * 4, outer + g + outers * 8)]);
+  }
+})"},
     // What ldmatrix takes for two neighbouring halves is one f32.
     {"sf_lhs_fragment_tf32", R"(
 template <int Columns> __device__ __forceinline__ void sf_lhs_fragment_tf32(sf_u32* r, const sf_u16* tile, int m, int k) {
   sf_lhs_fragment<2 * Columns>(r, tile, m, 2 * k);
-#pragma unroll
-  for (int i = 0; i < 4; ++i) r[i] = sf_float_to_tf32(__uint_as_float(r[i]));
+  sf_registers_to_tf32(r);
 }
 template <int Columns> __device__ __forceinline__ void sf_lhs_fragment_tf32_trans(sf_u32* r, const sf_u16* tile, int m, int k) {
-  const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) r[i] = sf_float_to_tf32(((const float*)tile)[sf_wide_tile_at<Columns>(k + t + i / 2 * 4, m + g + i % 2 * 8)]);
+  sf_turned_fragment_tf32<Columns, true>(r, tile, m, k);
 })"},
     {"sf_rhs_fragments_tf32", R"(
 template <int Columns> __device__ __forceinline__ void sf_rhs_fragments_tf32(sf_u32* r, const sf_u16* tile, int n, int k) {
   sf_rhs_fragments<2 * Columns>(r, tile, n, 2 * k);
-#pragma unroll
-  for (int i = 0; i < 4; ++i) r[i] = sf_float_to_tf32(__uint_as_float(r[i]));
+  sf_registers_to_tf32(r);
 }
 template <int Columns> __device__ __forceinline__ void sf_rhs_fragments_tf32_trans(sf_u32* r, const sf_u16* tile, int n, int k) {
-  const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) r[i] = sf_float_to_tf32(((const float*)tile)[sf_wide_tile_at<Columns>(k + t + i % 2 * 4, n + g + i / 2 * 8)]);
+  sf_turned_fragment_tf32<Columns, false>(r, tile, n, k);
 })"},
 };
 

@@ -1,8 +1,6 @@
 // `sheaf cache` as a process, over folders of its own.
 #include <doctest/doctest.h>
-#include <sys/wait.h>
 
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
@@ -11,6 +9,7 @@
 #include "runtime/cache_folder.h"
 #include "tests/environment.h"
 #include "tests/runtime/cache_folders.h"
+#include "tests/tools/ran.h"
 
 using namespace sheaf;
 
@@ -18,28 +17,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Ran {
-  int status = 0;
-  std::string text;  // stdout and stderr
-};
-
-Ran cache(const std::string& arguments) {
-  std::FILE* pipe = popen((SHEAF_BINARY_DIR "/sheaf cache " + arguments + " 2>&1").c_str(), "r");
-  REQUIRE(pipe);
-  Ran ran;
-  for (int c; (c = std::fgetc(pipe)) != EOF;) ran.text += static_cast<char>(c);
-  ran.status = WEXITSTATUS(pclose(pipe));
-  return ran;
-}
+tests::Ran cache(const std::string& arguments) { return tests::ran(SHEAF_BINARY_DIR "/sheaf cache " + arguments); }
 
 std::string said(const std::string& arguments) {
-  const Ran ran = cache(arguments);
+  const tests::Ran ran = cache(arguments);
   CHECK(ran.status == 2);
   return ran.text;
 }
 
 std::string done(const std::string& arguments) {
-  const Ran ran = cache(arguments);
+  const tests::Ran ran = cache(arguments);
   CHECK(ran.status == 0);
   return ran.text;
 }
@@ -115,7 +102,7 @@ TEST_CASE("what is damaged is named by verify and pack, and left out of a pack")
   const std::string damaged = paths(kFolder).at(0), name = fs::path(damaged).stem();
   fs::resize_file(damaged, fs::file_size(damaged) - 1);
   const std::string told = damaged + ": object " + name + " is damaged\n";
-  const Ran verified = cache("verify");
+  const tests::Ran verified = cache("verify");
   CHECK(verified.status == 1);
   CHECK(verified.text == told + kFolder + ": 1 of 2 entries are whole\n");
   CHECK(done("pack " + kPack) == told + kPack + ": 1 entries\n");

@@ -1,37 +1,28 @@
 // `sheaf gpus`, `tests/run --gpu` and `bench/run --gpu` where there is no GPU: what is missing, and where it was looked
 // for; and where there is one.
 #include <doctest/doctest.h>
-#include <sys/wait.h>
 
-#include <cstdio>
 #include <string>
 #include <utility>
 
 #include "fmt/format.h"
+#include "tests/tools/ran.h"
+
+using namespace sheaf;
 
 namespace {
 
-struct Ran {
-  int status = 0;
-  std::string text;  // stdout and stderr
-};
-
 /// With the variables that name NVIDIA's libraries in front of the command.
-Ran run_with(const std::string& libraries, const std::string& command) {
-  std::FILE* pipe = popen(("cd " SHEAF_SOURCE_DIR "; " + libraries + command + " 2>&1").c_str(), "r");
-  REQUIRE(pipe);
-  Ran ran;
-  for (int c; (c = std::fgetc(pipe)) != EOF;) ran.text += static_cast<char>(c);
-  ran.status = WEXITSTATUS(pclose(pipe));
-  return ran;
+tests::Ran run_with(const std::string& libraries, const std::string& command) {
+  return tests::ran("cd " SHEAF_SOURCE_DIR "; " + libraries + command);
 }
 
 /// In an environment where every library is looked for in /nowhere.
-Ran run(const std::string& command) {
+tests::Ran run(const std::string& command) {
   std::string libraries;
   for (const char* library : {"CUDA", "NVRTC", "CUBLASLT", "CUBLAS", "CUSOLVER", "NCCL"})
     libraries += std::string("SHEAF_LIB") + library + "=/nowhere/" + library + " ";
-  Ran ran = run_with(libraries, command);
+  tests::Ran ran = run_with(libraries, command);
   // What NVRTC says is tests/cuda/nvrtc_test.cpp's.
   const std::size_t nvrtc = ran.text.find("NVRTC     no NVRTC"), next = ran.text.find("cuBLASLt  ");
   REQUIRE((nvrtc != std::string::npos && next != std::string::npos));
@@ -60,7 +51,7 @@ const std::string kMissing =
 }  // namespace
 
 TEST_CASE("the tool lists what a GPU needs, and what is missing") {
-  const Ran ran = run(SHEAF_BINARY_DIR "/sheaf gpus");
+  const tests::Ran ran = run(SHEAF_BINARY_DIR "/sheaf gpus");
   CHECK(ran.status == 1);
   CHECK(ran.text == kMissing);
 }
@@ -71,7 +62,7 @@ TEST_CASE("the tool says which libraries were found, of what versions, and what 
        {std::pair("CUDA", "cuda"), std::pair("NVRTC", "nvrtc"), std::pair("CUBLASLT", "cublaslt"),
         std::pair("CUBLAS", "cusolver"), std::pair("CUSOLVER", "cusolver"), std::pair("NCCL", "nccl")})
     libraries += fmt::format("SHEAF_LIB{}=" SHEAF_BINARY_DIR "/libsheaf_fake_{}.so ", library, fake);
-  const Ran ran = run_with(libraries, SHEAF_BINARY_DIR "/sheaf gpus");
+  const tests::Ran ran = run_with(libraries, SHEAF_BINARY_DIR "/sheaf gpus");
   CHECK(ran.status == 0);
   CHECK(ran.text == "driver    " SHEAF_BINARY_DIR
                     "/libsheaf_fake_cuda.so, for CUDA 13.0\n"
@@ -89,10 +80,10 @@ TEST_CASE("the tool says which libraries were found, of what versions, and what 
 }
 
 TEST_CASE("a GPU day without a GPU says what is missing, and does nothing") {
-  const Ran tests = run("tests/gpu_day " SHEAF_BINARY_DIR);
+  const tests::Ran tests = run("tests/gpu_day " SHEAF_BINARY_DIR);
   CHECK(tests.status == 1);
   CHECK(tests.text == kMissing + "== stopped: there is no GPU to test on\n");
-  const Ran bench = run("bench/gpu_day " SHEAF_BINARY_DIR);
+  const tests::Ran bench = run("bench/gpu_day " SHEAF_BINARY_DIR);
   CHECK(bench.status == 1);
   CHECK(bench.text == kMissing + "== stopped: there is no GPU to measure\n");
 }

@@ -1,8 +1,6 @@
 // The sheaf tool as a process: what it prints, and what it says when it cannot.
 #include <doctest/doctest.h>
-#include <sys/wait.h>
 
-#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
@@ -11,29 +9,19 @@
 #include "passes/sharding/profile.h"
 #include "sheaf/data.h"
 #include "tests/environment.h"
+#include "tests/tools/ran.h"
 
 using namespace sheaf;
 
 namespace {
 
-struct Ran {
-  int status = 0;
-  std::string text;  // stdout and stderr
-};
-
 /// Runs the tool with `arguments` on `input`.
-Ran sheaf_tool(const std::string& arguments, const std::string& input = "") {
-  const std::string command = "printf '%s' '" + input + "' | " SHEAF_BINARY_DIR "/sheaf " + arguments + " 2>&1";
-  std::FILE* pipe = popen(command.c_str(), "r");
-  REQUIRE(pipe);
-  Ran ran;
-  for (int c; (c = std::fgetc(pipe)) != EOF;) ran.text += static_cast<char>(c);
-  ran.status = WEXITSTATUS(pclose(pipe));
-  return ran;
+tests::Ran sheaf_tool(const std::string& arguments, const std::string& input = "") {
+  return tests::ran("printf '%s' '" + input + "' | " SHEAF_BINARY_DIR "/sheaf " + arguments);
 }
 
 std::string said(const std::string& arguments, const std::string& input = "") {
-  const Ran ran = sheaf_tool(arguments, input);
+  const tests::Ran ran = sheaf_tool(arguments, input);
   CHECK(ran.status == 2);
   return ran.text;
 }
@@ -136,7 +124,7 @@ TEST_CASE("a pass that does not take the program says what it takes") {
 }
 
 TEST_CASE("passes lists every pass with what it does") {
-  const Ran ran = sheaf_tool("passes");
+  const tests::Ran ran = sheaf_tool("passes");
   CHECK(ran.status == 0);
   for (const char* name : {"inline ", "simplify ", "fuse ", "memory ", "jvp ", "linearize "}) {
     CAPTURE(name);
@@ -146,7 +134,7 @@ TEST_CASE("passes lists every pass with what it does") {
 
 TEST_CASE("docs/ops.md is what the ops have") {
   const std::string page = SHEAF_SOURCE_DIR "/docs/ops.md";
-  const Ran ran = sheaf_tool("ops");
+  const tests::Ran ran = sheaf_tool("ops");
   REQUIRE(ran.status == 0);
   const char* bless = std::getenv("SHEAF_BLESS");
   if (bless && *bless == '1') std::ofstream(page) << ran.text;
@@ -158,7 +146,7 @@ TEST_CASE("docs/ops.md is what the ops have") {
 
 TEST_CASE("calibrate measures every collective and writes a profile that can be read") {
   const std::string file = SHEAF_BINARY_DIR "/calibrate_test.profile";
-  const Ran ran = sheaf_tool("calibrate --devices=2 " + file);
+  const tests::Ran ran = sheaf_tool("calibrate --devices=2 " + file);
   CHECK(ran.text.empty());
   CHECK(ran.status == 0);
   const auto profile = passes::load_profile(file);
@@ -171,5 +159,6 @@ TEST_CASE("calibrate measures every collective and writes a profile that can be 
     CHECK(sheaf_tool("calibrate --devices=2 " + file).text.empty());  // on CPUs all the same
   }
   CHECK(said("calibrate --devices=1") == "sheaf: --devices takes a number from 2 to 1024, not '1'\n");
-  CHECK(said("calibrate --devices=2 /nowhere/file") == "sheaf: /nowhere/file cannot be written: No such file or directory\n");
+  CHECK(said("calibrate --devices=2 /nowhere/file") ==
+        "sheaf: /nowhere/file cannot be written: No such file or directory\n");
 }

@@ -13,6 +13,7 @@
 #include "runtime/device.h"
 #include "runtime/device_span.h"
 #include "runtime/fork.h"
+#include "runtime/host_call.h"
 #include "runtime/recycled.h"
 #include "runtime/spin.h"
 
@@ -75,6 +76,8 @@ absl::Status Completion::outcome() const {
 absl::Status Completion::wait_for_issue() {
   if (const std::uint32_t state = state_.load(std::memory_order_acquire); state == kPending || state == kInFlight) {
     if (absl::Status status = check_not_forked(); !status.ok()) return status;
+    if (state == kPending)
+      if (absl::Status status = check_not_in_host_call(); !status.ok()) return status;
     wait_while_equal(state_, kPending);
   }
   if (!is_known()) return absl::OkStatus();

@@ -14,6 +14,7 @@
 #include "runtime/device.h"
 #include "runtime/execution.h"
 #include "runtime/fork.h"
+#include "runtime/host_call.h"
 #include "runtime/recycled.h"
 #include "runtime/thread_pool.h"
 
@@ -131,6 +132,7 @@ std::unique_ptr<Replays>& Executable::replays_on(Device& device) const {
 absl::Status Executable::check_inputs(const Device& device, std::span<Buffer* const> inputs,
                                       const RunOptions& options) const {
   if (absl::Status status = check_not_forked(); !status.ok()) return status;
+  if (absl::Status status = check_not_in_host_call(); !status.ok()) return status;
   if (device.backend().target() != program_.target)
     return absl::InvalidArgumentError(fmt::format("{} is compiled for {}, and {} is {}", program_.name,
                                                   to_string(program_.target), device.name(),

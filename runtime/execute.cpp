@@ -17,6 +17,7 @@
 #include "runtime/device.h"
 #include "runtime/device_span.h"
 #include "runtime/execution.h"
+#include "runtime/host_call.h"
 #include "runtime/lapack.h"
 #include "runtime/spmd.h"
 
@@ -268,6 +269,7 @@ absl::Status call_back(const codegen::Callback& callback, Loc loc, const Address
     if (absl::Status read = at.backend().read(in[k].data(), at[callback.operands[k]], bytes); !read.ok()) return read;
   }
   for (ir::Type t : callback.result_types) out.emplace_back(t);
+  const HostCall within(callback.name);
   const absl::Status s = ir::run_callback(callback.slot, callback.lanes, in, out);
   if (!s.ok())
     return absl::Status(s.code(), fmt::format("{}: {}: {}", to_string(loc), callback.name, std::string(s.message())));

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <string_view>
 
 #include "fmt/format.h"
 #include "ir/log.h"
@@ -20,6 +21,7 @@ std::int64_t limit_bytes() {
   static const std::int64_t limit = [] {
     const char* text = std::getenv("SHEAF_PACKED_LIMIT");
     if (!text || !*text) return kDefaultLimit;
+    if (std::string_view(text) == "0") return std::int64_t{0};
     const absl::StatusOr<std::int64_t> bytes = parse_bytes(text, kDefaultLimit);
     if (bytes.ok()) return *bytes;
     ir::warn(fmt::format("SHEAF_PACKED_LIMIT={}: {}", text, std::string(bytes.status().message())));

@@ -1,10 +1,14 @@
 // Prints, checks, host functions and the NaN finder: what users look into running programs with.
 #include <doctest/doctest.h>
 
+#include <functional>
+#include <future>
+
 #include "sheaf/sheaf.h"
 #include "tests/message.h"
 
 using namespace sheaf;
+using sheaf::tests::message_here;
 using sheaf::tests::message_of;
 
 namespace {
@@ -53,7 +57,7 @@ TEST_CASE(
 TEST_CASE("debug_print's format and arrays must agree") {
   const auto one_short = [] { debug_print("{} and {}", Array(1.0f)); };
   CHECK(message_of(one_short) ==
-        "debug_test.cpp:54: debug_print: the format \"{} and {}\" has 2 {}, and 1 arrays are given");
+        "debug_test.cpp:58: debug_print: the format \"{} and {}\" has 2 {}, and 1 arrays are given");
 }
 
 TEST_CASE("check ends the run that breaks it, with its message and line, and no other") {
@@ -64,12 +68,12 @@ TEST_CASE("check ends the run that breaks it, with its message and line, and no 
   CHECK(f(Array(4.0f)).item<float>() == 2);
   CHECK(message_of([&] {
           f(Array(-1.0f)).item<float>();
-        }).find("debug_test.cpp:61: check failed: x must be positive") != std::string::npos);
+        }).find("debug_test.cpp:65: check failed: x must be positive") != std::string::npos);
   CHECK(f(Array(9.0f)).item<float>() == 3);
-  CHECK(message_of([] { check(Array(1.0f) > 2.0f, "one is less"); }) == "debug_test.cpp:69: check failed: one is less");
+  CHECK(message_of([] { check(Array(1.0f) > 2.0f, "one is less"); }) == "debug_test.cpp:73: check failed: one is less");
   const auto no_bool = [] { check(Array(1.0f), "no bool"); };
   CHECK(message_of(no_bool) ==
-        "debug_test.cpp:70: check: takes a bool scalar\n  operand: f32[]   (made at debug_test.cpp:70)");
+        "debug_test.cpp:74: check: takes a bool scalar\n  operand: f32[]   (made at debug_test.cpp:74)");
   const auto all = vmap([](Array x) {
     check(x < 3.0f, "too large");
     return x;
@@ -91,7 +95,7 @@ TEST_CASE("a host function computes on the host, under jit and vmap, and what it
   CHECK(jit(vmap(f))(arange(3, f32)).to_vector<float>() == std::vector<float>{0, 2, 4});
   const HostFunction fails("reader", [](auto, auto) { throw std::runtime_error("no such file"); });
   const auto reads = jit([&](Array x) { return fails({x}, {x})[0]; });
-  CHECK(message_of([&] { reads(Array(1.0f)).item<float>(); }).find("debug_test.cpp:93: reader: no such file") !=
+  CHECK(message_of([&] { reads(Array(1.0f)).item<float>(); }).find("debug_test.cpp:97: reader: no such file") !=
         std::string::npos);
 }
 
@@ -114,13 +118,13 @@ TEST_CASE("whatever a host function throws ends the run") {
 TEST_CASE("find_nan names the equation a NaN comes from, its operands' ranges, and the step of the loop") {
   const auto fine = [](Array x) { return log(x); };
   CHECK(find_nan(fine, arange(1, 4, 1, f32)).empty());
-  CHECK(find_nan(fine, Array(-1.0f)) == "debug_test.cpp:115: log gives NaN at []\n  operand 0: f32[] in [-1, -1]");
+  CHECK(find_nan(fine, Array(-1.0f)) == "debug_test.cpp:119: log gives NaN at []\n  operand 0: f32[] in [-1, -1]");
   const auto loop = [](Array x) {
     return scan([](Array c, Array) { return std::pair{sqrt(c) - 1.0f, none}; }, x, arange(3)).first;
   };
   CHECK(
       find_nan(loop, Array(2.0f)) ==
-      "debug_test.cpp:119: sqrt gives NaN at [] in step 2 of the scan at debug_test.cpp:119\n  operand 0: f32[] in [-0.356406, -0.356406]");
+      "debug_test.cpp:123: sqrt gives NaN at [] in step 2 of the scan at debug_test.cpp:123\n  operand 0: f32[] in [-0.356406, -0.356406]");
 }
 
 TEST_CASE("a loop or branch that only prints does so, whatever of it nobody reads") {
@@ -155,4 +159,24 @@ TEST_CASE("a loop or branch that only prints does so, whatever of it nobody read
   });
   unread(arange(2, f32)).wait();
   CHECK(out.lines == std::vector<std::string>{"row 0.", "row 1."});
+}
+
+TEST_CASE("a host function that runs a program or waits for an array is told so, and the device goes on") {
+  const auto large = jit([](Array x) { return sum(exp(x)); }, {.name = "large"});
+  const Array data = ones({300'000});
+  const float expected = large(data).item<float>();
+  const auto error_of = [&](const std::function<void()>& body, const std::function<void()>& meanwhile) {
+    const HostFunction calls("calls", [&](std::span<const HostTensor>, std::span<const HostTensor>) { body(); });
+    const Array y = jit([&](Array x) { return sum(exp(x)) + calls({x}, {abstract({})})[0]; })(data);
+    meanwhile();
+    return message_here([&] { y.wait(); });
+  };
+  const std::string says =
+      "HERE: HERE: calls: HERE: the device waits for the host function calls, which may neither run programs nor wait "
+      "for arrays";
+  CHECK(error_of([&] { large(data); }, [] {}) == says);
+  std::promise<Array> promise;
+  CHECK(error_of([&] { promise.get_future().get().wait(); }, [&] { promise.set_value(large(data)); }) == says);
+  CHECK(error_of([&] { CHECK(data.to_vector<float>()[7] == 1); }, [] {}) == "nothing was thrown");
+  CHECK(large(data).item<float>() == expected);
 }

@@ -3,10 +3,12 @@
 // a GPU, what makes its operands.
 #include <doctest/doctest.h>
 
+#include <cstdio>
 #include <string>
 
 #include "runtime/counters.h"
 #include "sheaf/sheaf.h"
+#include "tests/child.h"
 
 using namespace sheaf;
 
@@ -70,6 +72,20 @@ TEST_CASE("weights that stay the same over calls are packed once, and packed aga
 }
 
 }  // namespace
+
+TEST_CASE("[copies] a program" * doctest::skip()) {
+  const auto f = jit([](Array x, Array w) { return matmul(x, w); });
+  const Array x = ones({40, 400}), w = ones({400, 1200});
+  for (int i = 0; i < 3; ++i) f(x, w).wait();
+  std::fprintf(stderr, "%d\n", runtime::counters().packed_copies_kept > 0);
+}
+
+TEST_CASE("SHEAF_PACKED_LIMIT says how much packed weights may take, 0 for nothing; what is no size is a warning") {
+  if (is_gpu()) return;
+  CHECK(tests::said_by_child("copies", {{"SHEAF_PACKED_LIMIT", "0"}}) == "0\n");
+  CHECK(tests::said_by_child("copies", {{"SHEAF_PACKED_LIMIT", "-1"}}) ==
+        "sheaf warning: SHEAF_PACKED_LIMIT=-1: '-1' is not a size: a number of bytes, or one with K, M, G or %\n1\n");
+}
 
 TEST_CASE("a product with bias, activation and residual is right in every float dtype") {
   const auto jitted = jit([](Array x, Array w, Array bias, Array residual) { return layer({x, w, bias, residual}); });

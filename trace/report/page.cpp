@@ -39,6 +39,7 @@ th { color: var(--dim); font-weight: 500; white-space: nowrap; }
 td.n, th.n { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
 code, pre { font: 12.5px/1.45 ui-monospace, "DejaVu Sans Mono", monospace; }
 td code { white-space: nowrap; }
+td code.dim { display: inline-block; max-width: 64ch; overflow: hidden; text-overflow: ellipsis; vertical-align: bottom; }
 pre { margin: 6px 0; padding: 8px; overflow: auto; max-height: 32rem; border: 1px solid var(--line); border-radius: 6px;
   background: var(--bg); }
 details { border-top: 1px solid var(--line); padding: 5px 0; }

@@ -27,9 +27,9 @@ std::string bytes(std::int64_t n) { return bytes_text(static_cast<double>(n)); }
 std::string paragraph(const std::string& text) { return "<p>" + escaped_html(text) + "</p>\n"; }
 
 std::string line_cell(Loc loc) {
-  const std::string text = source_line(loc);
+  const std::string text = escaped_html(source_line(loc));
   return fmt::format("<code>{}</code>{}", escaped_html(to_string(loc)),
-                     text.empty() ? "" : fmt::format(" <code class=\"dim\">{}</code>", escaped_html(text)));
+                     text.empty() ? "" : fmt::format(" <code class=\"dim\" title=\"{0}\">{0}</code>", text));
 }
 
 std::string lines_cell(const std::vector<Loc>& lines) {

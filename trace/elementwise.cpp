@@ -201,16 +201,16 @@ Array operator<=(Operand x, Operand y) { return comparison(ir::ops::le, x, y); }
 Array operator>(Operand x, Operand y) { return comparison(ir::ops::gt, x, y); }
 Array operator>=(Operand x, Operand y) { return comparison(ir::ops::ge, x, y); }
 
-Array& Array::operator+=(Operand y) { return *this = Operand(*this, y.loc()) + y; }
-Array& Array::operator-=(Operand y) { return *this = Operand(*this, y.loc()) - y; }
-Array& Array::operator*=(Operand y) { return *this = Operand(*this, y.loc()) * y; }
-Array& Array::operator/=(Operand y) { return *this = Operand(*this, y.loc()) / y; }
-Array& Array::operator%=(Operand y) { return *this = Operand(*this, y.loc()) % y; }
-Array& Array::operator&=(Operand y) { return *this = Operand(*this, y.loc()) & y; }
-Array& Array::operator|=(Operand y) { return *this = Operand(*this, y.loc()) | y; }
-Array& Array::operator^=(Operand y) { return *this = Operand(*this, y.loc()) ^ y; }
-Array& Array::operator<<=(Operand y) { return *this = Operand(*this, y.loc()) << y; }
-Array& Array::operator>>=(Operand y) { return *this = Operand(*this, y.loc()) >> y; }
+Array& Array::operator+=(Operand y) & { return *this = Operand(*this, y.loc()) + y; }
+Array& Array::operator-=(Operand y) & { return *this = Operand(*this, y.loc()) - y; }
+Array& Array::operator*=(Operand y) & { return *this = Operand(*this, y.loc()) * y; }
+Array& Array::operator/=(Operand y) & { return *this = Operand(*this, y.loc()) / y; }
+Array& Array::operator%=(Operand y) & { return *this = Operand(*this, y.loc()) % y; }
+Array& Array::operator&=(Operand y) & { return *this = Operand(*this, y.loc()) & y; }
+Array& Array::operator|=(Operand y) & { return *this = Operand(*this, y.loc()) | y; }
+Array& Array::operator^=(Operand y) & { return *this = Operand(*this, y.loc()) ^ y; }
+Array& Array::operator<<=(Operand y) & { return *this = Operand(*this, y.loc()) << y; }
+Array& Array::operator>>=(Operand y) & { return *this = Operand(*this, y.loc()) >> y; }
 
 // ---- one argument ----
 Array abs(Operand x) { return unary(ir::ops::abs, x); }

@@ -156,6 +156,13 @@ class Array {
   template <Scalar T>
   Array(T value, Loc loc = Loc::current()) : Array(Number(value), loc) {}  // NOLINT
   Array(Number value, Loc loc = Loc::current());  // NOLINT
+  Array(const Array&) = default;
+  Array(Array&&) noexcept = default;
+  ~Array() = default;
+  Array& operator=(const Array&) & = default;
+  Array& operator=(Array&&) & noexcept = default;
+  // x[0] = v would rebind what nobody holds: x.at(0).set(v) is x with it.
+  void operator=(const Array&) && = delete;
 
   const Shape& shape() const;
   DType dtype() const;
@@ -246,16 +253,16 @@ class Array {
   friend Array operator<=(Operand, Operand);
   friend Array operator>(Operand, Operand);
   friend Array operator>=(Operand, Operand);
-  Array& operator+=(Operand);
-  Array& operator-=(Operand);
-  Array& operator*=(Operand);
-  Array& operator/=(Operand);
-  Array& operator%=(Operand);
-  Array& operator&=(Operand);
-  Array& operator|=(Operand);
-  Array& operator^=(Operand);
-  Array& operator<<=(Operand);
-  Array& operator>>=(Operand);
+  Array& operator+=(Operand) &;
+  Array& operator-=(Operand) &;
+  Array& operator*=(Operand) &;
+  Array& operator/=(Operand) &;
+  Array& operator%=(Operand) &;
+  Array& operator&=(Operand) &;
+  Array& operator|=(Operand) &;
+  Array& operator^=(Operand) &;
+  Array& operator<<=(Operand) &;
+  Array& operator>>=(Operand) &;
 
   // For the library.
   explicit Array(std::shared_ptr<const ArrayNode> node) : node_(std::move(node)) {}

@@ -5,6 +5,7 @@
 
 #include "ir/manual.h"
 #include "ir/ops/attrs.h"
+#include "ir/work.h"
 
 namespace sheaf::ir {
 
@@ -56,9 +57,12 @@ absl::StatusOr<Value> Builder::try_emit_one(Op op, Values operands) {
 
 absl::StatusOr<const Eqn*> Builder::find_or_append(Op op, Values operands, std::shared_ptr<const void> attrs,
                                                    std::vector<FunctionRef> regions) {
+  count_work();
   if (!attrs && op->attrs.make) attrs = op->attrs.make();
   lift(op, operands, attrs, regions);
   const std::size_t hash = hash_eqn(op, operands, attrs.get(), regions);
+  // Eight times as large when it is full: growing is most of what a table costs that is asked once for each equation.
+  if (numbered_.size() * 8 >= numbered_.capacity() * 7) numbered_.reserve(8 * numbered_.size());
   auto& same_hash = numbered_[hash];
   for (const Eqn* e : same_hash)
     if (same_eqn(*e, op, operands, attrs.get(), regions)) return e;

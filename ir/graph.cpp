@@ -9,6 +9,7 @@
 #include <set>
 
 #include "ir/op.h"
+#include "ir/work.h"
 
 namespace sheaf::ir {
 
@@ -54,6 +55,7 @@ void visit(const Eqn* root, std::vector<bool>& seen, std::vector<const Eqn*>& or
   while (!stack.empty()) {
     Frame& top = stack.back();
     if (top.next == top.eqn->operands.size()) {
+      count_work();
       order.push_back(top.eqn);
       stack.pop_back();
       continue;

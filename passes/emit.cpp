@@ -1,6 +1,8 @@
 // Cloning, calling and adding: what every transform does to the equations of a function.
 #include "passes/emit.h"
 
+#include "ir/work.h"
+
 namespace sheaf::passes {
 
 using namespace ir;
@@ -8,6 +10,7 @@ using namespace ir;
 Values emit_each(Builder& b, const Function& f, const Values& args, Step step) {
   ValueTable<Value> map(f);
   for (std::size_t i = 0; i < args.size(); ++i) map[f.params()[i]] = args[i];
+  count_work(std::ssize(f.eqns()));
   for (const Eqn* e : f.eqns()) {
     Values operands;
     for (Value v : e->operands) operands.push_back(map[v]);

@@ -18,6 +18,7 @@
 #include "ir/ops/attention.h"
 #include "ir/ops/attrs.h"
 #include "ir/schedule.h"
+#include "ir/work.h"
 #include "passes/contraction_layout.h"
 #include "passes/emit.h"
 
@@ -252,6 +253,7 @@ class Grouper {
     if (both->has_reduce && !both->has_rows() && groups_[last].sources.contains(first)) return;
     // Acyclic still, if nobody between the two reads the earlier one, or the later one reads nobody between.
     const OpenGroup &a = groups_[first], &b = groups_[last];
+    count_work(std::ssize(a.readers) + std::ssize(b.sources));
     const bool into_last = std::all_of(a.readers.begin(), a.readers.end(), [&](int r) { return r >= last; });
     const bool into_first = std::all_of(b.sources.begin(), b.sources.end(), [&](int s) { return s <= first; });
     if (!into_last && !into_first) return;
@@ -349,6 +351,7 @@ class Grouper {
     std::sort(into.members.begin(), into.members.end(),
               [&](const Eqn* a, const Eqn* b) { return a->out().id() < b->out().id(); });
     into.is_expensive |= g.is_expensive;
+    count_work(std::ssize(g.members) + std::ssize(g.sources) + std::ssize(g.readers));
     for (const Eqn* m : g.members)
       for (Value v : m->outs()) group_[v] = to;
     for (int h : g.sources) {
@@ -420,6 +423,7 @@ class Grouper {
   // Every value in memory that `v` is made of, outside group h.
   template <class F>
   void for_each_source(Value v, int h, F f) const {
+    count_work();
     if (v.eqn() && group_[v] == h) return;
     if (!is_free(v)) return f(v);
     for (Value in : v.eqn()->operands) for_each_source(in, h, f);
@@ -503,6 +507,7 @@ class Grouper {
   // Groups of everything `v` reads, through free values.
   template <class F>
   void for_each_base(Value v, F f) const {
+    count_work();
     if (!v.eqn()) return;
     if (group_[v] >= 0) return f(v);
     for (Value in : v.eqn()->operands) for_each_base(in, f);
@@ -651,6 +656,7 @@ class Grouper {
 
   bool stores_full_values(const OpenGroup& g, int index, const Eqn& reader) const {
     for (const Eqn* m : g.members) {
+      count_work(1 + std::ssize(users_[m->out()]));
       if (role_[m->out()] != Role::full) continue;
       if (is_result_[m->out()]) return true;
       for (const Eqn* user : users_[m->out()])
@@ -717,6 +723,7 @@ class Grouper {
 
   // v is `wanted` or made of it by views.
   bool reads(Value v, Value wanted) const {
+    count_work();
     if (v == wanted) return true;
     if (!is_free(v)) return false;
     return std::any_of(v.eqn()->operands.begin(), v.eqn()->operands.end(), [&](Value in) { return reads(in, wanted); });
@@ -725,6 +732,7 @@ class Grouper {
   // Every user of v is e, a member of the group, or a view of which the same holds.
   bool only_read_by(Value v, const Eqn& e, int index) const {
     for (const Eqn* user : users_[v]) {
+      count_work();
       if (user == &e || (user->num_out() && group_[user->out()] == index)) continue;
       if (kind(*user) != Kind::free || is_result_[user->out()] || group_[user->out()] >= 0 ||
           !only_read_by(user->out(), e, index))
@@ -760,6 +768,7 @@ class Grouper {
       const Value x = work.back();
       work.pop_back();
       for (const Eqn* user : users_[x]) {
+        count_work();
         const int g = group_[user->out()];
         if (g == group_[v]) continue;
         if (g >= 0) return true;

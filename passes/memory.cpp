@@ -11,6 +11,7 @@
 
 #include "ir/builder.h"
 #include "ir/op.h"
+#include "ir/work.h"
 #include "passes/emit.h"
 #include "passes/flights.h"
 
@@ -32,6 +33,7 @@ class Arena {
     std::int64_t at = 0;
     auto it = live_.begin();
     for (; it != live_.end() && it->first - at < bytes; ++it) at = it->second;
+    count_work(it - live_.begin());
     live_.insert(it, {at, at + bytes});
     high_ = std::max(high_, at + bytes);
     return at;
@@ -208,6 +210,7 @@ class Assignment {
   template <class IsFree>
   bool take_offer(int j, Value v, IsFree is_free) {
     for (int i : offers_[j]) {
+      count_work();
       const Value p = f_.params()[i];
       if (alias_[j] >= 0 || taken_[i] || p.type().bytes() != v.type().bytes() || v.type().bytes() == 0) continue;
       if (!is_free(p)) continue;

@@ -12,6 +12,7 @@
 #include "ir/op.h"
 #include "ir/ops/attrs.h"
 #include "ir/schedule.h"
+#include "ir/work.h"
 #include "passes/emit.h"
 #include "passes/flights.h"
 #include "passes/memory.h"
@@ -123,6 +124,7 @@ class Backwards {
   // The latest first. What it reads stays in memory from here on.
   void begin_flights() {
     for (auto it = arrivals_.begin(); it != arrivals_.end();) {
+      count_work(1 + std::ssize(in_flight_));
       const int k = *it;
       const auto alike =
           std::ranges::count_if(in_flight_, [&](const InFlight& other) { return is_like(other.node, k); });
@@ -138,6 +140,7 @@ class Backwards {
 
   /// A step, or a collective in flight that starts now.
   int next() const {
+    count_work(1 + std::ssize(in_flight_));
     if (in_flight_.empty()) return *steps_.begin();
     const InFlight& first = *std::ranges::min_element(
         in_flight_, std::less(), [](const InFlight& x) { return std::pair(x.covered_at, -x.node); });

@@ -5,6 +5,7 @@
 #include <absl/container/flat_hash_map.h>
 
 #include "ir/ops/attrs.h"
+#include "ir/work.h"
 #include "passes/emit.h"
 
 namespace sheaf::passes {
@@ -51,6 +52,7 @@ Value simplified(Builder& b, Value v) {
     const auto rules = rules_by_root().find(v.eqn()->op);
     if (rules == rules_by_root().end()) break;
     for (const Rule* r : rules->second) {
+      count_work();
       const std::optional<Value> better = apply(b, *r, *v.eqn());
       if (!better || *better == v) continue;
       v = *better;

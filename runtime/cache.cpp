@@ -13,6 +13,7 @@
 #include "ir/log.h"
 #include "runtime/compiler_gate.h"
 #include "runtime/cuda_compiler.h"
+#include "runtime/disk_cache.h"
 #include "runtime/native_compiler.h"
 #include "runtime/thread_pool.h"
 
@@ -41,6 +42,9 @@ absl::StatusOr<CompiledKernel> open_and_compile(const codegen::KernelCode& code)
 
 absl::StatusOr<CompiledKernel> compile_through_gate(const codegen::KernelCode& code) {
   if (std::optional<CompiledKernel> read = read_native(code)) return *std::move(read);
+  const Turn turn = DiskCache::global().turn("object", code.key);
+  if (std::optional<CompiledKernel> read = turn.has_waited() ? read_native(code) : std::nullopt)
+    return *std::move(read);
   const CompilerGate::Visit visit(CompilerGate::global());
   if (!visit)
     return absl::CancelledError(fmt::format("{}: not compiled, because the main thread has ended", code.name));

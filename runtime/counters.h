@@ -18,6 +18,7 @@ struct CollectiveCounters {
 struct Counters {
   std::atomic<std::int64_t> kernels_compiled{0};     // by the compiler
   std::atomic<std::int64_t> kernels_read{0};         // from the disk cache
+  std::atomic<std::int64_t> turns_awaited{0};        // for another process to compile what this one was about to
   std::atomic<std::int64_t> kernels_loaded{0};       // machine code made callable: compiled, or read from a cache
   std::atomic<std::int64_t> launches{0};             // steps run
   std::atomic<std::int64_t> interpreted_launches{0}; // of those, by the interpreter
@@ -29,6 +30,7 @@ struct Counters {
   std::atomic<std::int64_t> library_calls{0};        // steps that a library of the device did
   std::atomic<std::int64_t> packed_copies_kept{0};   // of arrays that products read again and again
   std::atomic<std::int64_t> packed_copies_read{0};   // by products, instead of packing once more
+  std::atomic<std::int64_t> packed_copies_dropped{0};  // to make room for others
   std::atomic<std::int64_t> executions{0};           // programs run
   std::atomic<std::int64_t> executions_inline{0};    // of those, by the calling thread
   std::atomic<std::int64_t> bytes_allocated{0};      // in blocks handed out, reused or not

@@ -107,6 +107,10 @@ std::optional<DiskCache::Found> DiskCache::find_in(const CachePlace& place, std:
   return {};
 }
 
+Turn DiskCache::turn(std::string_view kind, std::string_view key) const {
+  return has_folder_ ? Turn(folder_.path_of(kind, key)) : Turn();
+}
+
 void DiskCache::store(std::string_view kind, std::string_view key, std::string_view about, std::string_view bytes) {
   const std::string file = to_text({kind, key, about, bytes});
   if (has_folder_) sweep_where_due(std::ssize(file));

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "runtime/cache_folder.h"
+#include "runtime/turn.h"
 #include "sheaf/cache.h"
 
 namespace sheaf::runtime {
@@ -41,6 +42,8 @@ class DiskCache {
   std::optional<Found> find(std::string_view kind, std::string_view key);
   /// Takes the place of what is there. `about`: one line for people.
   void store(std::string_view kind, std::string_view key, std::string_view about, std::string_view bytes);
+  /// To make the entry: while one process has it, the others wait, and look for the entry again.
+  Turn turn(std::string_view kind, std::string_view key) const;
   /// Bytes of an entry that came with a file, `from`: found before what is stored.
   void carry(std::string_view kind, std::string_view key, std::string bytes, std::string from);
   CacheStats stats() const;

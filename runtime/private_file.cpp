@@ -99,8 +99,10 @@ absl::Status check_private_folder(const std::string& path) {
   return stat(path.c_str(), &s) == 0 ? check_trusted(s) : status_of(errno);
 }
 
+absl::Status make_private_folders_for(const std::string& path) { return make_folders(fs::path(path).parent_path()); }
+
 absl::Status write_whole_file(const std::string& path, std::string_view text, unsigned mode) {
-  if (absl::Status status = make_folders(fs::path(path).parent_path()); !status.ok()) return status;
+  if (absl::Status status = make_private_folders_for(path); !status.ok()) return status;
   const std::string beside = unfinished_name(path);
   const int fd = open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
   if (fd < 0) return status_of(errno);

@@ -41,8 +41,10 @@ class PrivateFile {
 /// Of a folder: NotFound if there is none, PermissionDenied with the reason if another user can put files into it.
 absl::Status check_private_folder(const std::string& path);
 
+/// Makes those that are not there on the way to the path, for the owner only.
+absl::Status make_private_folders_for(const std::string& path);
 /// Puts a file with this text in the place of what is at the path, whole or not at all; for others to read where `mode`
-/// says so. Folders on the way that are not there are made, for the owner only.
+/// says so. Folders on the way are made.
 absl::Status write_whole_file(const std::string& path, std::string_view text, unsigned mode = 0600);
 /// What the name of a file ends with before it is whole.
 inline constexpr std::string_view kUnfinished = ".new";

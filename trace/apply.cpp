@@ -131,7 +131,7 @@ std::vector<Array> apply(std::string_view name, RuleKey key, std::span<const Inp
     ir::Values values;
     values.reserve(inputs.size());
     for (const Input& x : inputs)
-      values.push_back(x.array ? r->lift(*x.array, loc, x.dtype) : constant(b, x.number, x.dtype));
+      values.push_back(x.array ? r->lift(*x.array, loc, x.dtype) : r->number(x.number, x.dtype));
     const ir::Values results = rule(b, values);
     std::vector<Array> out;
     out.reserve(results.size());

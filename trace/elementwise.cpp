@@ -55,7 +55,7 @@ Array traced_alike(Recorder& r, std::string_view name, const ir::OpDef& op, std:
   ir::Values values;
   values.reserve(operands.size());
   for (const Operand& x : operands)
-    values.push_back(x.array() ? r.lift(*x.array(), loc, dtype) : constant(b, x.number(), dtype));
+    values.push_back(x.array() ? r.lift(*x.array(), loc, dtype) : r.number(x.number(), dtype));
   const absl::StatusOr<ir::Value> made = b.try_emit_one(&op, std::move(values));
   return made.ok() ? r.wrap(*made, weak, loc) : Array();
 }

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <cstring>
+
 #include "ir/manual.h"
 #include "ir/ops/attrs.h"
 #include "ir/ops/rules.h"
@@ -80,6 +82,14 @@ Array Recorder::wrap(ir::Value value, bool is_weak, Loc made_at) const {
   return Array(std::move(node));
 }
 
+ir::Value Recorder::number(Number v, DType dtype) {
+  if (v.kind() != Number::Kind::floating) return constant(builder_, v, dtype);
+  const double x = v.as_double();
+  const bool is_latest = latest_.value && latest_.dtype == dtype && std::memcmp(&latest_.number, &x, sizeof x) == 0;
+  if (!is_latest) latest_ = {dtype, x, constant(builder_, v, dtype)};
+  return latest_.value;
+}
+
 const void* capture_key(const ArrayNode& node) {
   if (node.kind != ArrayNode::Kind::concrete) return node.value.node();
   return node.placement ? static_cast<const void*>(&node) : node.buffer.get();
@@ -101,7 +111,7 @@ ir::Value Recorder::lift(const Array& x, Loc use, std::optional<DType> as) {
   const ArrayNode& node = node_of(x, use);
   const DType wanted = as.value_or(node.type.dtype());
   switch (node.kind) {
-    case ArrayNode::Kind::number: return constant(builder_, node.number, wanted);
+    case ArrayNode::Kind::number: return number(node.number, wanted);
     case ArrayNode::Kind::concrete: return ir::ops::convert_to(capture(x, node, use), wanted);
     case ArrayNode::Kind::abstract:
       throw TypeError(

@@ -40,6 +40,8 @@ class Recorder {
   Array param(ir::Type type, bool is_weak, const ParamName& name, bool precise = false);
   /// x as a value of this trace, of dtype x.dtype() (or `as`, for weak arrays).
   ir::Value lift(const Array& x, Loc use, std::optional<DType> as = {});
+  /// A C++ number as a value of this trace: a rank-0 constant.
+  ir::Value number(Number v, DType dtype);
   /// A value of this trace as an Array.
   Array wrap(ir::Value value, bool is_weak, Loc made_at) const;
 
@@ -60,8 +62,15 @@ class Recorder {
   };
   ir::Value capture(const Array& x, const ArrayNode& node, Loc use);
 
+  struct Constant {
+    DType dtype = {};
+    double number = 0;
+    ir::Value value;
+  };
+
   std::shared_ptr<TraceInfo> info_;
   ir::Builder builder_;
+  Constant latest_;  // that a floating number became: programs repeat few
   Recorder* outer_;
   std::vector<Array> captured_;
   std::vector<NamedMesh> meshes_;

@@ -1,7 +1,10 @@
 // What a call costs once its program is compiled: nothing is asked of the system, neither memory nor a page.
 #include <doctest/doctest.h>
 
+#include <vector>
+
 #include "runtime/allocator.h"
+#include "runtime/counters.h"
 #include "sheaf/sheaf.h"
 #include "tests/allocations.h"
 
@@ -71,4 +74,25 @@ TEST_CASE("a training step touches no fresh page once it has run") {
   const std::int64_t before = fresh();
   for (int i = 0; i < 20; ++i) (l = step(l, x)).W.wait();
   CHECK(fresh() == before);
+}
+
+TEST_CASE(
+    "the first call after warm does what every later one does: nothing is made, loaded or left to the interpreter") {
+  const auto f = jit([](Array x, Array w) { return tanh(matmul(tanh(matmul(x, w)), w)) * 2.0; });
+  const Array x = ones({512, 768}), w = ones({768, 768});
+  warm(f, x, w);
+  CHECK(f.trace(x, w).lower().memory().temporaries > 1 << 20);
+  const runtime::Counters& c = runtime::counters();
+  const auto counted = [&] {
+    return std::vector<std::int64_t>{c.kernels_compiled, c.kernels_loaded, c.interpreted_launches, stats().traces};
+  };
+  const auto fresh = [] { return runtime::Allocator::host().stats().fresh_bytes; };
+  const std::vector<std::int64_t> before = counted();
+  const std::int64_t fresh_before = fresh(), launches_before = c.launches;
+  f(x, w).wait();
+  CHECK(counted() == before);
+  CHECK(fresh() - fresh_before <= x.size() * 4 + (1 << 18));  // the result, and a page of small blocks
+  const std::int64_t launches = c.launches - launches_before;
+  f(x, w).wait();
+  CHECK(c.launches - launches_before == 2 * launches);
 }

@@ -56,7 +56,7 @@ inline Interpreted interpreted_call(const detail::FlatCall& call, bool compiled)
 
 template <class F, class... A>
 Interpreted interpreted(const F& f, const A&... args) {
-  const typename detail::StoredArgs<typename detail::ParamsOf<F>::type, A...>::type stored(args...);
+  const typename detail::StoredArgs<typename detail::ParamsFor<F, sizeof...(A)>::type, A...>::type stored(args...);
   return std::apply(
       [&]<class... S>(const S&... s) {
         const detail::CallOf<F, S...> call(f, Loc{}, s...);

@@ -298,6 +298,7 @@ struct Index {
 ///   promise  does not occur: then what is read or written is unspecified, but lies in the array
 enum class OutOfRange : std::uint8_t { clip, fill, promise };
 struct Indexing {
+  using IsLeftOut = void;
   std::optional<OutOfRange> mode = {};  // none: reads clip, writes fill
   std::optional<Number> fill = {};  // what reads give in mode fill; none: NaN, the lowest integer, the largest unsigned
   // Promises of a write about the places themselves, after negative positions were counted from the end and, in mode

@@ -13,41 +13,62 @@ template <class... P>
 struct Params {};
 struct Generic {};  // auto parameters, overloads: the arguments' types decide
 
-// What a function may end with and is called without: the line of the call, and options that say so (IsLeftOut).
-template <class P>
-inline constexpr bool is_left_out =
-    std::same_as<std::remove_cvref_t<P>, Loc> || requires { typename std::remove_cvref_t<P>::IsLeftOut; };
+template <class P, std::size_t count>
+inline constexpr bool is_count = false;
+template <class... P, std::size_t count>
+inline constexpr bool is_count<Params<P...>, count> = sizeof...(P) == count;
 
-template <class Done, class... P>
-struct DropLast;
-template <class... D>
-struct DropLast<Params<D...>> {
-  using type = Params<D...>;
+template <class P>
+inline constexpr bool is_line = std::same_as<std::remove_cvref_t<P>, Loc>;
+template <class P>
+inline constexpr bool is_options = requires { typename std::remove_cvref_t<P>::IsLeftOut; };
+
+// What calls give a function of these parameters: all but the line of the call at the end. Options before it that say
+// so (IsLeftOut) are given (`with_options`) or not (`type`).
+template <class... P>
+struct Calls {
+  template <std::size_t count>
+  using Last = std::tuple_element_t<count, std::tuple<None, P...>>;  // of the first `count`
+  template <std::size_t... I>
+  static Params<std::tuple_element_t<I, std::tuple<P...>>...> first(std::index_sequence<I...>);
+
+  static constexpr std::size_t all = sizeof...(P) - is_line<Last<sizeof...(P)>>;
+  using with_options = decltype(first(std::make_index_sequence<all>()));
+  using type = decltype(first(std::make_index_sequence<all - is_options<Last<all>>>()));
 };
-template <class... D, class Last>
-struct DropLast<Params<D...>, Last> {
-  using type = std::conditional_t<is_left_out<Last>, Params<D...>, Params<D..., Last>>;
-};
-template <class... D, class First, class Second, class... Rest>
-struct DropLast<Params<D...>, First, Second, Rest...> : DropLast<Params<D..., First>, Second, Rest...> {};
 
 template <class F>
 struct ParamsOf {
   using type = Generic;
+  using with_options = Generic;
 };
 template <class R, class... P>
-struct ParamsOf<R (*)(P...)> : DropLast<Params<>, P...> {};
+struct ParamsOf<R (*)(P...)> : Calls<P...> {};
 template <class R, class... P>
-struct ParamsOf<R (*)(P...) noexcept> : DropLast<Params<>, P...> {};
+struct ParamsOf<R (*)(P...) noexcept> : Calls<P...> {};
 template <class R, class... P>
 struct ParamsOf<R(P...)> : ParamsOf<R (*)(P...)> {};
 template <class C, class R, class... P>
-struct ParamsOf<R (C::*)(P...) const> : DropLast<Params<>, P...> {};
+struct ParamsOf<R (C::*)(P...) const> : Calls<P...> {};
 template <class C, class R, class... P>
-struct ParamsOf<R (C::*)(P...) const noexcept> : DropLast<Params<>, P...> {};
+struct ParamsOf<R (C::*)(P...) const noexcept> : Calls<P...> {};
 template <class F>
   requires requires { &F::operator(); }
 struct ParamsOf<F> : ParamsOf<decltype(&F::operator())> {};
+template <class F>
+  requires requires { typename F::CallsOfBoth; }
+struct ParamsOf<F> : F::CallsOfBoth {};
+
+/// The parameters of a call with so many arguments.
+template <class F, std::size_t arguments>
+struct ParamsFor {
+  using type = typename ParamsOf<F>::type;
+};
+template <class F, std::size_t arguments>
+  requires(is_count<typename ParamsOf<F>::with_options, arguments>)
+struct ParamsFor<F, arguments> {
+  using type = typename ParamsOf<F>::with_options;
+};
 
 /// What an argument is stored as: the parameter's type without reference; an Operand is an Array.
 template <class P>
@@ -64,17 +85,6 @@ struct StoredArgs<Params<P...>, A...> {
 };
 
 // ---- calling the user's function ----
-// A function by its address, which has no defaults.
-template <class F>
-inline constexpr bool is_ended_by_options = false;
-template <class R, class... P>
-  requires(sizeof...(P) > 0)
-inline constexpr bool is_ended_by_options<R (*)(P...)> =
-    is_left_out<std::tuple_element_t<sizeof...(P) - 1, std::tuple<P...>>> &&
-    !std::same_as<std::remove_cvref_t<std::tuple_element_t<sizeof...(P) - 1, std::tuple<P...>>>, Loc>;
-template <class R, class... P>
-inline constexpr bool is_ended_by_options<R(P...)> = is_ended_by_options<R (*)(P...)>;
-
 template <class P, class A>
 decltype(auto) as_param(A& a, Loc loc) {
   if constexpr (std::same_as<std::remove_cvref_t<P>, Operand>) return Operand(a, loc);
@@ -86,7 +96,10 @@ template <class F, class... P, class... A>
 decltype(auto) call_with(Params<P...>, const F& f, Loc loc, A&... args) {
   if constexpr (requires { f.call_at(loc, args...); }) return f.call_at(loc, args...);
   else if constexpr (requires { f(as_param<P>(args, loc)..., loc); }) return f(as_param<P>(args, loc)..., loc);
-  else if constexpr (is_ended_by_options<F>) return f(as_param<P>(args, loc)..., {});
+  else if constexpr (requires { f(as_param<P>(args, loc)...); }) return f(as_param<P>(args, loc)...);
+  // A function by its address has no defaults.
+  else if constexpr (requires { f(as_param<P>(args, loc)..., {}, loc); }) return f(as_param<P>(args, loc)..., {}, loc);
+  else if constexpr (requires { f(as_param<P>(args, loc)..., {}); }) return f(as_param<P>(args, loc)..., {});
   else return f(as_param<P>(args, loc)...);
 }
 template <class F, class... A>
@@ -95,8 +108,8 @@ decltype(auto) call_with(Generic, const F& f, Loc loc, A&... args) {
   else return f(args...);
 }
 template <class F, class... A>
-using ResultOf = std::remove_cvref_t<decltype(call_with(typename ParamsOf<F>::type{}, std::declval<const F&>(), Loc{},
-                                                        std::declval<A&>()...))>;
+using ResultOf = std::remove_cvref_t<decltype(call_with(typename ParamsFor<F, sizeof...(A)>::type{},
+                                                        std::declval<const F&>(), Loc{}, std::declval<A&>()...))>;
 
 /// A result's tree, to be copied and filled with leaves, the paths of its leaves, and what is static in it.
 struct Structure {
@@ -182,7 +195,7 @@ class CallOf final : public FlatCall {
           return std::apply(
               [&](A&... a) {
                 (walk(a, fill), ...);
-                return flatten_result(call_with(typename ParamsOf<F>::type{}, f_, loc_, a...), result);
+                return flatten_result(call_with(typename ParamsFor<F, sizeof...(A)>::type{}, f_, loc_, a...), result);
               },
               copy);
         },
@@ -201,17 +214,28 @@ class CallOf final : public FlatCall {
   std::array<std::size_t, sizeof...(A) + 1> ends_{};
 };
 
-/// A function made from a function: callable as the user's own is, with the caller's line.
-template <class Body, class P>
+/// A function made from a function: callable as the user's own is, with the caller's line, with its options or without.
+template <class Body, class P, class WithOptions = P>
 class Transformed;
 template <class Body, class... P>
-class Transformed<Body, Params<P...>> : public Body {
+class Transformed<Body, Params<P...>, Params<P...>> : public Body {
  public:
   using Body::Body;
   auto operator()(const Stored<P>&... args, Loc loc = Loc::current()) const { return this->call_at(loc, args...); }
 };
+template <class Body, class P, class... Q>
+class Transformed<Body, P, Params<Q...>> : public Transformed<Body, P> {
+ public:
+  struct CallsOfBoth {
+    using type = P;
+    using with_options = Params<Q...>;
+  };
+  using Transformed<Body, P>::Transformed;
+  using Transformed<Body, P>::operator();
+  auto operator()(const Stored<Q>&... args, Loc loc = Loc::current()) const { return this->call_at(loc, args...); }
+};
 template <class Body>
-class Transformed<Body, Generic> : public Body {
+class Transformed<Body, Generic, Generic> : public Body {
  public:
   using Body::Body;
   template <class... A>
@@ -220,7 +244,7 @@ class Transformed<Body, Generic> : public Body {
   }
 };
 template <class F, class Body>
-using TransformedOf = Transformed<Body, typename ParamsOf<F>::type>;
+using TransformedOf = Transformed<Body, typename ParamsOf<F>::type, typename ParamsOf<F>::with_options>;
 
 /// Calls body(line of the call, f, arguments...). After a pack no parameter could have the line as its default, so the
 /// numbers of arguments are spelled out.

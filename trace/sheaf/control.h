@@ -35,11 +35,11 @@ struct TreeArgs<Params<P...>, A...> {
   using type = std::tuple<Stored<P>...>;
 };
 template <class F, class... A>
-using TreeArgsOf = typename TreeArgs<typename ParamsOf<F>::type, A...>::type;
+using TreeArgsOf = typename TreeArgs<typename ParamsFor<F, sizeof...(A)>::type, A...>::type;
 
 template <class F, class... A>
 decltype(auto) call_user(const F& f, Loc loc, A&... args) {
-  return call_with(typename ParamsOf<F>::type{}, f, loc, args...);
+  return call_with(typename ParamsFor<F, sizeof...(A)>::type{}, f, loc, args...);
 }
 
 template <class T>

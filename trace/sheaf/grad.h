@@ -234,7 +234,7 @@ auto jvp(const F& f, const P& primals, const T& tangents, Loc loc = Loc::current
   auto t = detail::as_tuple(tangents);
   return std::apply(
       [&]<class... A>(const A&... args) {
-        using Args = typename detail::StoredArgs<typename detail::ParamsOf<F>::type, A...>::type;
+        using Args = typename detail::StoredArgs<typename detail::ParamsFor<F, sizeof...(A)>::type, A...>::type;
         const Args stored(args...);
         const Args along = std::apply([](const auto&... a) { return Args(a...); }, t);
         return std::apply(
@@ -262,7 +262,7 @@ namespace detail {
 struct Linearize {
   template <class F, class... P>
   auto operator()(Loc loc, const F& f, const P&... primals) const {
-    const typename StoredArgs<typename ParamsOf<F>::type, P...>::type stored(primals...);
+    const typename StoredArgs<typename ParamsFor<F, sizeof...(P)>::type, P...>::type stored(primals...);
     return std::apply(
         [&]<class... A>(const A&... args) {
           using R = typename CallOf<F, A...>::Result;
@@ -278,7 +278,7 @@ struct Linearize {
 struct ReverseHalves {
   template <class F, class... P>
   auto operator()(Loc loc, const F& f, const P&... primals) const {
-    const typename StoredArgs<typename ParamsOf<F>::type, P...>::type stored(primals...);
+    const typename StoredArgs<typename ParamsFor<F, sizeof...(P)>::type, P...>::type stored(primals...);
     return std::apply(
         [&]<class... A>(const A&... args) {
           using R = typename CallOf<F, A...>::Result;

@@ -81,7 +81,7 @@ class JitBody {
   /// named axis of a trace around it.
   template <class... A>
   auto trace(const A&... args) const {
-    return trace_as(typename ParamsOf<F>::type{}, args...);
+    return trace_as(typename ParamsFor<F, sizeof...(A)>::type{}, args...);
   }
   /// Its text; nothing is run.
   template <class... A>

@@ -11,6 +11,7 @@ namespace sheaf::linalg {
 Array cholesky(Operand x);
 
 struct Triangular {
+  using IsLeftOut = void;
   bool lower = true;           // the triangle of a that is read
   bool transposed = false;     // solve with a's transpose
   bool unit_diagonal = false;  // a's diagonal is taken to be 1 and not read
@@ -68,6 +69,7 @@ Array matrix_power(Operand x, int exponent);
 /// singular value or Euclidean length, the largest row sum or magnitude.
 enum class Norm { frobenius, one, two, inf };
 struct NormOptions {
+  using IsLeftOut = void;
   Norm kind = Norm::frobenius;
   std::vector<std::int64_t> axes = {};  // one: of vectors; two: of matrices; none: all of x, as one vector if frobenius
   bool keepdims = false;

@@ -54,6 +54,7 @@ Array layer_norm(Operand x, Operand scale, Operand shift, double epsilon = 1e-5)
 
 // ---- attention ----
 struct AttentionOptions {
+  using IsLeftOut = void;
   std::optional<Array> bias = {};              // added to the scores
   std::optional<Array> mask = {};              // bool: which keys a query may meet
   bool causal = false;                         // only keys up to the query's own position

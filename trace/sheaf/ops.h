@@ -3,6 +3,7 @@
 // ShapeError, wrong dtypes TypeError, with the line of the call.
 #pragma once
 
+#include <tuple>
 #include <utility>
 
 #include "sheaf/array.h"
@@ -107,6 +108,7 @@ Array where(Operand condition, Operand a, Operand b);
 // ---- reductions ----
 /// Which axes are reduced (none listed: all), and whether they stay with extent 1.
 struct Reduce {
+  using IsLeftOut = void;  // jit(sum), vmap(sum) are called with options or without, as sum is
   std::vector<std::int64_t> axes = {};
   bool keepdims = false;
 };
@@ -119,6 +121,7 @@ Array min(Operand x, const Reduce& options = {});
 Array any(Operand x, const Reduce& options = {});
 Array all(Operand x, const Reduce& options = {});
 struct Moments {
+  using IsLeftOut = void;
   std::vector<std::int64_t> axes = {};
   bool keepdims = false;
   int ddof = 0;  // divides by n - ddof
@@ -130,6 +133,7 @@ Array argmax(Operand x, std::optional<int> axis = {});
 Array argmin(Operand x, std::optional<int> axis = {});
 /// The running reductions along `axis`, from its end if `reverse`: out[i] combines everything up to and with x[i].
 struct Cumulative {
+  using IsLeftOut = void;
   int axis = 0;
   bool reverse = false;
 };
@@ -145,7 +149,7 @@ bool all_equal(Operand x, Operand y);
 
 // ---- products ----
 struct ProductOptions {
-  using IsLeftOut = void;  // jit(dot), vmap(matmul): functions of two arrays
+  using IsLeftOut = void;
   std::optional<Precision> precision = {};  // of products of f32, in gradients too; full, or what a PrecisionScope says
 };
 /// Sum over x's last and y's second to last dim (last, if y has one dim): NumPy's dot.
@@ -179,11 +183,14 @@ struct Padding {
   Padding(const char* word) : name(word) {}  // NOLINT
   Padding(std::initializer_list<std::pair<std::int64_t, std::int64_t>> list) : widths(list) {}  // NOLINT
   Padding(std::vector<std::pair<std::int64_t, std::int64_t>> list) : widths(std::move(list)) {}  // NOLINT
+  friend auto tree_fields(Padding& p) { return std::tie(p.name, p.widths); }
+  friend auto tree_fields(const Padding& p) { return std::tie(p.name, p.widths); }
 };
 /// Lists have one entry for each spatial dim, or are empty: 1.  Dims are named by letters, one each: N the batch, C the
 /// channels, I and O the kernel's channels in and out, any others spatial.  Unnamed: channels last, as in NHWC and
 /// HWIO.
 struct Conv {
+  using IsLeftOut = void;
   std::vector<std::int64_t> strides = {};
   Padding padding = "SAME";
   std::vector<std::int64_t> input_dilation = {}, kernel_dilation = {};
@@ -211,6 +218,7 @@ Array window_min(Operand x, const Window& options);
 
 /// Windows over the spatial dims of x, channels last unless `input` says otherwise.
 struct Pool {
+  using IsLeftOut = void;
   std::vector<std::int64_t> window = {2, 2};
   std::vector<std::int64_t> strides = {};  // empty: the window
   Padding padding = "VALID";

@@ -82,6 +82,11 @@ void walk(T& t, V& v) {
     v.leaf(t);
   } else if constexpr (Number_<U> || FunctionPointer<U> || Text<U>) {
     visit_value(t, v);
+  } else if constexpr (std::same_as<U, Number>) {
+    const std::size_t which = 2 * static_cast<std::size_t>(t.kind()) + t.is_above_i64();
+    v.bytes(&which, sizeof which);
+    if (t.kind() == Number::Kind::floating) visit_value(t.as_double(), v);
+    else visit_value(t.as_int(), v);
   } else if constexpr (std::is_empty_v<U>) {
     // none, a stateless lambda: its type says it all
   } else if constexpr (is_variant<U>) {

@@ -112,6 +112,10 @@ class Emission {
     return ops::convert_to(indices, size_bytes(indices.dtype()) < 4 ? DType::i32 : indices.dtype());
   }
 
+  template <Result (Emission::*Rule)()>
+  static Result call(Emission& e) {
+    return (e.*Rule)();
+  }
   Result by_factors(const std::vector<int>& with_rule = {});
   absl::Status note(Value v, const TensorFactors& dims, std::vector<int>& length) const;
   bool is_simple(const Factor& f) const;
@@ -141,30 +145,31 @@ class Emission {
 absl::StatusOr<Values> Emission::run() {
   struct Rule {
     Op op;
-    Result (Emission::*emit)();
+    Result (*emit)(Emission&);
   };
   static constexpr Rule kRules[] = {
-      {&ops::slice, &Emission::slice},
-      {&ops::pad, &Emission::pad},
-      {&ops::reverse, &Emission::reverse},
-      {&ops::cumulative, &Emission::cumulative},
-      {&ops::recurrence, &Emission::recurrence},
-      {&ops::argmax, &Emission::extreme},
-      {&ops::argmin, &Emission::extreme},
-      {&ops::sort, &Emission::sort},
-      {&ops::top_k, &Emission::top_k},
-      {&ops::dynamic_slice, &Emission::window_at_places},
-      {&ops::dynamic_update_slice, &Emission::window_at_places},
-      {&ops::random_bits, &Emission::random_bits},
-      {&ops::reduce_window, &Emission::windows},
-      {&ops::conv, &Emission::conv},
-      {&ops::gather, &Emission::gather},
-      {&ops::scatter, &Emission::scatter},
+      {&ops::slice, call<&Emission::slice>},
+      {&ops::pad, call<&Emission::pad>},
+      {&ops::reverse, call<&Emission::reverse>},
+      {&ops::cumulative, call<&Emission::cumulative>},
+      {&ops::recurrence, call<&Emission::recurrence>},
+      {&ops::argmax, call<&Emission::extreme>},
+      {&ops::argmin, call<&Emission::extreme>},
+      {&ops::sort, call<&Emission::sort>},
+      {&ops::top_k, call<&Emission::top_k>},
+      {&ops::dynamic_slice, call<&Emission::window_at_places>},
+      {&ops::dynamic_update_slice, call<&Emission::window_at_places>},
+      {&ops::random_bits, call<&Emission::random_bits>},
+      {&ops::reduce_window, call<&Emission::windows>},
+      {&ops::conv, call<&Emission::conv>},
+      {&ops::gather, call<&Emission::gather>},
+      {&ops::scatter, call<&Emission::scatter>},
   };
   if (e_.effects != Effects::none && e_.op != &ops::check)
     return no_rule("what happens outside of the program would see the padding");
   const auto* const rule = std::ranges::find(kRules, e_.op, &Rule::op);
-  return rule == std::end(kRules) ? by_factors() : (this->*rule->emit)();
+  if (rule == std::end(kRules)) return by_factors();
+  return rule->emit(*this);
 }
 
 // `with_rule`: factors that the caller has seen to.

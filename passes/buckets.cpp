@@ -26,35 +26,36 @@ class Padder {
  public:
   explicit Padder(int num_lengths) : num_lengths_(num_lengths) {}
 
-  // The results of f, given its parameters and the lengths in b. Literals take the place of marked constants, those of
-  // its regions too.
+  // The results of f, given its parameters and the lengths in b. Literals take the place of marked constants where they
+  // are used, in its regions too.
   Values emit(Builder& b, const Function& f, const LengthMarks& m, const Values& args, const Values& lengths,
               const Values& literals) {
     ValueTable<Value> map(f);
     for (std::size_t i = 0; i < f.params().size(); ++i) map[f.params()[i]] = args[i];
-    std::size_t next_literal = 0;
+    auto literal = literals.begin();
+    const auto operands_of = [&](const Values& values, const std::vector<bool>& marked) {
+      Values operands;
+      for (std::size_t i = 0; i < values.size(); ++i) operands.push_back(marked[i] ? *literal++ : map[values[i]]);
+      return operands;
+    };
     for (std::size_t k = 0; k < f.eqns().size(); ++k) {
       const Eqn& e = *f.eqns()[k];
-      Values operands;
-      for (Value v : e.operands) operands.push_back(map[v]);
+      Values operands = operands_of(e.operands, m.constants[k]);
       b.set_loc(e.loc, e.how);
       Values outs;
       std::vector<Values> extras;  // of each region: the lengths, then its literals
       for (std::size_t r = 0; r < e.regions.size(); ++r) {
         extras.push_back(lengths);
-        for (std::size_t n = marked_literals(*e.regions[r], m.regions[k][r]).size(); n > 0; --n)
-          extras.back().push_back(literals[next_literal++]);
+        for (std::size_t n = marked_constants(*e.regions[r], m.regions[k][r]).size(); n > 0; --n)
+          extras.back().push_back(*literal++);
       }
-      if (m.literals[k]) outs = {literals[next_literal++]};
-      else if (!depends(e, m, k)) outs = b.clone(e, std::move(operands));
+      if (!depends(e, m, k)) outs = b.clone(e, std::move(operands));
       else if (!e.regions.empty()) outs = with_regions(b, e, m, k, std::move(operands), extras);
       else outs = equation(b, e, m, k, std::move(operands), lengths);
       if (!error.why.empty()) return {};
       for (int j = 0; j < e.num_out(); ++j) map[e.out(j)] = outs[j];
     }
-    Values results;
-    for (Value r : f.results()) results.push_back(map[r]);
-    return results;
+    return operands_of(f.results(), m.constants.back());
   }
 
   LengthError error;
@@ -66,9 +67,11 @@ class Padder {
       if (any_mark(m.dims[v])) return true;
     for (Value v : e.outs())
       if (any_mark(m.dims[v])) return true;
-    for (std::size_t r = 0; r < e.regions.size(); ++r)
+    for (std::size_t r = 0; r < e.regions.size(); ++r) {
+      if (has_marked_constants(m.regions[k][r])) return true;
       for (std::size_t i = 0; i < e.regions[r]->eqns().size(); ++i)
-        if (m.regions[k][r].literals[i] || depends(*e.regions[r]->eqns()[i], m.regions[k][r], i)) return true;
+        if (depends(*e.regions[r]->eqns()[i], m.regions[k][r], i)) return true;
+    }
     return false;
   }
 
@@ -190,7 +193,7 @@ Padded padded_program(const Function& f, const LengthMarks& marks, int num_lengt
   const Values params = clone_params(b, f, Mask(f.params().size(), true));
   Values lengths, literals;
   for (int s = 0; s < num_lengths; ++s) lengths.push_back(b.param(Type(DType::i32, {}), fmt::format("length{}", s)));
-  for (const Eqn* e : marked_literals(f, marks)) literals.push_back(b.param(e->out().type()));
+  for (const MarkedConstant& c : marked_constants(f, marks)) literals.push_back(b.param(c.constant->out().type()));
   Padder padder(num_lengths);
   Values results = padder.emit(b, f, marks, params, lengths, literals);
   if (!padder.error.why.empty()) return {nullptr, std::move(padder.error)};

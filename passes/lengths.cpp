@@ -28,11 +28,10 @@ class Marker {
   Marker(const std::vector<std::int64_t>& own, const std::vector<std::int64_t>& others, bool may_mark)
       : own_(own), others_(others), may_mark_(may_mark) {}
 
-  // Equations are compared in order, but for constants, which are where they are used: two that are equal for some
-  // lengths are one there.
+  // Equations are compared in order, but for constants, which are where they are used.
   bool function(const Function& f, const Function& g, LengthMarks& m) {
     if (f.params().size() != g.params().size()) return fail_at({}, "it has other parameters for other lengths");
-    m.literals.resize(f.eqns().size());
+    m.constants.resize(f.eqns().size() + 1);
     m.trips.resize(f.eqns().size(), -1);
     m.from_end.resize(f.eqns().size());
     if (m.regions.empty())
@@ -40,21 +39,23 @@ class Marker {
         std::vector<LengthMarks>& regions = m.regions.emplace_back();
         for (const FunctionRef& r : e->regions) regions.emplace_back(*r);
       }
-    absl::flat_hash_map<const Eqn*, std::size_t> constants_of_f;
-    for (std::size_t k = 0; k < f.eqns().size(); ++k)
-      if (f.eqns()[k]->op == &ops::constant) constants_of_f[f.eqns()[k]] = k;
     ValueTable<int> ids(f, -1), other_ids(g, -1);
     int next = 0;
     const auto pair = [&](Value x, Value y, Loc loc) {
       ids[x] = other_ids[y] = next++;
       return value(x, y, m, loc);
     };
-    const auto is_same = [&](Value x, Value y) {
+    const auto is_same = [&](Value x, Value y, ConstantUse use, std::vector<bool>& marks) {
       const Eqn *c = x.eqn(), *o = y.eqn();
       if (!c || !o || c->op != &ops::constant || o->op != &ops::constant) return ids[x] >= 0 && ids[x] == other_ids[y];
-      return constant(*c, *o, m, constants_of_f.at(c));
+      return constant(*c, *o, m, use, marks);
     };
-    const auto same = [&](const Values& x, const Values& y) { return std::ranges::equal(x, y, is_same); };
+    const auto same = [&](const Values& x, const Values& y, const void* user, std::vector<bool>& marks) {
+      marks.resize(x.size());
+      bool all = x.size() == y.size();
+      for (std::size_t i = 0; all && i < x.size(); ++i) all = is_same(x[i], y[i], {user, i}, marks);
+      return all;
+    };
     for (std::size_t i = 0; i < f.params().size(); ++i)
       if (!pair(f.params()[i], g.params()[i], {})) return false;
     std::size_t at = 0;  // in g
@@ -66,7 +67,8 @@ class Marker {
       if (e.op == &ops::constant) continue;
       skip_constants();
       const Eqn* const o = at < g.eqns().size() ? g.eqns()[at] : nullptr;
-      const bool is_pair = o && e.op == o->op && same(e.operands, o->operands) && e.regions.size() == o->regions.size();
+      const bool is_pair = o && e.op == o->op && same(e.operands, o->operands, &e, m.constants[k]) &&
+                           e.regions.size() == o->regions.size();
       if (!is_pair && !error.why.empty()) return false;
       if (!is_pair && does_nothing(e, m) && e.in(0).eqn() != nullptr && ids[e.in(0)] >= 0) {
         ids[e.out()] = ids[e.in(0)];
@@ -82,11 +84,11 @@ class Marker {
     }
     skip_constants();
     if (at < g.eqns().size()) return fail_at(g.eqns()[at]->loc, "the program for other lengths goes on there");
-    if (same(f.results(), g.results())) return true;
+    if (same(f.results(), g.results(), &f, m.constants.back())) return true;
     return !error.why.empty() ? false : fail_at({}, "the program for other lengths has other results");
   }
 
-  absl::flat_hash_map<const Eqn*, const Eqn*> constants;  // of the other program, by those of this
+  OtherConstants constants;
   LengthError error;
 
  private:
@@ -120,12 +122,9 @@ class Marker {
   }
 
   // Where a constant of f is used, and what is there in g.
-  bool constant(const Eqn& c, const Eqn& o, LengthMarks& m, std::size_t k) {
-    const auto [known, is_new] = constants.try_emplace(&c, &o);
-    const bool is_one =
-        is_new || known->second == &o || o.op->attrs.equal(known->second->attributes.get(), o.attributes.get());
-    if (!is_one) return fail_at(c.loc, "two constants that are equal for the bucket's length differ for others");
-    m.literals[k] = m.literals[k] || !c.op->attrs.equal(c.attributes.get(), o.attributes.get());
+  bool constant(const Eqn& c, const Eqn& o, LengthMarks& m, ConstantUse use, std::vector<bool>& marks) {
+    constants[use] = &o;
+    if (!c.op->attrs.equal(c.attributes.get(), o.attributes.get())) marks[use.second] = true;
     return value(c.out(), o.out(), m, c.loc);
   }
 
@@ -221,14 +220,28 @@ LengthError mark_lengths(const Function& f, const std::vector<std::int64_t>& own
   return std::move(marker.error);
 }
 
-std::vector<const Eqn*> marked_literals(const Function& f, const LengthMarks& marks) {
-  std::vector<const Eqn*> all;
+std::vector<MarkedConstant> marked_constants(const Function& f, const LengthMarks& marks) {
+  std::vector<MarkedConstant> all;
+  const auto add = [&](const void* user, const Values& values, const std::vector<bool>& marked) {
+    for (std::size_t i = 0; i < marked.size(); ++i)
+      if (marked[i]) all.push_back({{user, i}, values[i].eqn()});
+  };
   for (std::size_t k = 0; k < f.eqns().size(); ++k) {
-    if (marks.literals[k]) all.push_back(f.eqns()[k]);
-    for (std::size_t r = 0; r < marks.regions[k].size(); ++r)
-      for (const Eqn* e : marked_literals(*f.eqns()[k]->regions[r], marks.regions[k][r])) all.push_back(e);
+    const Eqn& e = *f.eqns()[k];
+    add(&e, e.operands, marks.constants[k]);
+    for (std::size_t r = 0; r < e.regions.size(); ++r)
+      for (MarkedConstant& c : marked_constants(*e.regions[r], marks.regions[k][r])) all.push_back(std::move(c));
   }
+  add(&f, f.results(), marks.constants.back());
   return all;
+}
+
+bool has_marked_constants(const LengthMarks& marks) {
+  for (const std::vector<bool>& values : marks.constants)
+    if (std::ranges::find(values, true) != values.end()) return true;
+  for (const std::vector<LengthMarks>& regions : marks.regions)
+    if (std::ranges::any_of(regions, has_marked_constants)) return true;
+  return false;
 }
 
 }  // namespace sheaf::passes

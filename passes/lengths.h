@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -16,7 +17,9 @@ namespace sheaf::passes {
 struct LengthMarks {
   explicit LengthMarks(const ir::Function& f) : dims(f) {}
   ir::ValueTable<std::vector<int>> dims;  // per dim: the length it is, or -1; empty: none is one
-  std::vector<bool> literals = {};  // per equation: a constant that is another one for other lengths
+  // Per equation, per operand, and at last per result: it is a constant that is another one for other lengths. Not of
+  // the constant, since two that are equal for some lengths are one there.
+  std::vector<std::vector<bool>> constants = {};
   std::vector<int> trips = {};  // per equation: the length that its number of steps is, or -1
   std::vector<std::vector<int>> from_end = {};  // per equation, a slice: per dim the length that it ends with, or -1
   std::vector<std::vector<LengthMarks>> regions = {};  // per equation
@@ -28,8 +31,10 @@ struct LengthError {
   Loc loc = {};
 };
 
-/// The other program's constants, by those of the program that they take the place of.
-using OtherConstants = absl::flat_hash_map<const ir::Eqn*, const ir::Eqn*>;
+/// Where a constant is used: the equation and which operand, or the function and which result.
+using ConstantUse = std::pair<const void*, std::size_t>;
+/// The other program's constants, by where they are used in the program.
+using OtherConstants = absl::flat_hash_map<ConstantUse, const ir::Eqn*>;
 
 /// Calls, checkpoints and composite ops without a rule of their own are gone: the form in which programs are compared.
 ir::FunctionRef plain_for_lengths(const ir::FunctionRef& f);
@@ -41,7 +46,13 @@ LengthError mark_lengths(const ir::Function& f, const std::vector<std::int64_t>&
                          const std::vector<std::int64_t>& others, bool may_mark, LengthMarks& marks,
                          OtherConstants* constants = nullptr);
 
-/// The constants marked, in order, those of the regions too.
-std::vector<const ir::Eqn*> marked_literals(const ir::Function& f, const LengthMarks& marks);
+/// The uses marked, in order, those of the regions too, with the program's own constant.
+struct MarkedConstant {
+  ConstantUse use;
+  const ir::Eqn* constant = nullptr;
+};
+std::vector<MarkedConstant> marked_constants(const ir::Function& f, const LengthMarks& marks);
+/// Whether there are any.
+bool has_marked_constants(const LengthMarks& marks);
 
 }  // namespace sheaf::passes

@@ -36,10 +36,10 @@ std::string key_of(const FlatCall& call, std::span<const LeafType> types) {
 
 std::string literals_key(const LengthMarks& marks) {
   std::string key;
-  for (std::size_t k = 0; k < marks.literals.size(); ++k) {
-    key += marks.literals[k] ? '1' : '0';
-    for (const LengthMarks& region : marks.regions[k]) key += literals_key(region);
-  }
+  for (const std::vector<bool>& values : marks.constants)
+    for (const bool is_marked : values) key += is_marked ? '1' : '0';
+  for (const std::vector<LengthMarks>& regions : marks.regions)
+    for (const LengthMarks& region : regions) key += literals_key(region);
   return key;
 }
 
@@ -367,10 +367,10 @@ BucketedCalls::EntryPtr BucketedCalls::make_entry(const FlatCall& call, const st
     entry->behind.push_back(padded(exact.captured[c], to, call.loc()));
   }
   for (const std::int64_t n : lengths) entry->behind.push_back(length_array(n, call.loc()));
-  for (const ir::Eqn* literal : passes::marked_literals(*(*base)->plain, *marks)) {
-    const auto own = constants.find(literal);  // none: what uses it is nothing at this length
-    const ir::Literal value = ir::literal_of(own == constants.end() ? *literal : *own->second);
-    entry->behind.push_back(padded(array_of(value, call.loc()), literal->out().type(), call.loc()));
+  for (const passes::MarkedConstant& c : passes::marked_constants(*(*base)->plain, *marks)) {
+    const auto own = constants.find(c.use);  // none: what uses it is nothing at this length
+    const ir::Literal value = ir::literal_of(own == constants.end() ? *c.constant : *own->second);
+    entry->behind.push_back(padded(array_of(value, call.loc()), c.constant->out().type(), call.loc()));
   }
   for (std::size_t j = 0; j < exact.results.size(); ++j)
     entry->result_dims.push_back(dims_at((*base)->plain->results()[j].dims(), (*program)->results[j], lengths));

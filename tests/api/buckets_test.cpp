@@ -282,6 +282,16 @@ TEST_CASE("numbers that a function computes from the length on the host are the 
       {0, 2}, 0);
 }
 
+TEST_CASE("a number that a bucket's own length makes equal to another is its own all the same") {
+  check_lengths(
+      [](Array x) {
+        const auto n = static_cast<double>(x.shape()[0]);
+        const auto step = [&](Array c, Array v) { return std::pair{c / 16 + v / n, c}; };
+        return std::tuple{x * 4 + n, mean(x) * 0.125, x / 8 - sum(x) / n, scan(step, Array(0.0f), x).second};
+      },
+      {0}, 0);
+}
+
 TEST_CASE("two lengths, of several arguments, are padded each to its own") {
   const auto f = [](Array a, Array b, Array m) { return std::pair{dot(a, b) * m, sum(a) + sum(m)}; };
   const auto bucketed =

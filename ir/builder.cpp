@@ -61,8 +61,6 @@ absl::StatusOr<const Eqn*> Builder::find_or_append(Op op, Values operands, std::
   if (!attrs && op->attrs.make) attrs = op->attrs.make();
   lift(op, operands, attrs, regions);
   const std::size_t hash = hash_eqn(op, operands, attrs.get(), regions);
-  // Eight times as large when it is full: growing is most of what a table costs that is asked once for each equation.
-  if (numbered_.size() * 8 >= numbered_.capacity() * 7) numbered_.reserve(8 * numbered_.size());
   auto& same_hash = numbered_[hash];
   for (const Eqn* e : same_hash)
     if (same_eqn(*e, op, operands, attrs.get(), regions)) return e;

@@ -29,6 +29,7 @@ using namespace ir;
 namespace {
 
 constexpr std::size_t kMaxMembers = 128;  // of a group: register pressure and compile time grow with it
+constexpr std::int64_t kMaxWays = 32;  // in which a group reads one array: each is code of its own
 constexpr std::int64_t kMaxRow = 32768;  // elements of a row that stays in cache between the passes of a row kernel
 
 enum class Kind { free, map, indexed, reduce, hero, host };
@@ -73,6 +74,7 @@ struct OpenGroup {
   bool is_closed = false;             // heroes take no company
   bool is_contraction = false;        // but this one: what follows elementwise is done to its sums as they leave
   const Eqn* first = nullptr;         // that the group was made for
+  std::int64_t ways = 1;  // in which what was first in it is read by what is last
   bool is_expensive = false;          // holds more than a few operations an element: not to be recomputed
   std::vector<const Eqn*> members;
   absl::flat_hash_set<int> sources, readers;  // groups whose values it reads, and that read its values
@@ -351,6 +353,7 @@ class Grouper {
     std::sort(into.members.begin(), into.members.end(),
               [&](const Eqn* a, const Eqn* b) { return a->out().id() < b->out().id(); });
     into.is_expensive |= g.is_expensive;
+    into.ways = std::max(into.ways, g.ways);
     count_work(std::ssize(g.members) + std::ssize(g.sources) + std::ssize(g.readers));
     for (const Eqn* m : g.members)
       for (Value v : m->outs()) group_[v] = to;
@@ -669,6 +672,7 @@ class Grouper {
   bool absorb(const Eqn& e, int index) {
     if (kind(e) == Kind::reduce || !can_be_inside(e, index)) return false;
     OpenGroup& g = groups_[index];
+    g.ways = ways_inside(e, index);
     for (const Eqn* m : g.members) assign(*m, index, Role::inner);
     g.full = e.out().dims();
     g.is_closed = is_kept_update(e);
@@ -686,13 +690,24 @@ class Grouper {
     if (is_made_twice || into.is_contraction || into.members.size() + g.members.size() > kMaxMembers) return;
     if (kind(e) == Kind::reduce || !can_be_inside(e, h)) return;
     for (const Eqn* m : g.members) assign(*m, h, Role::inner);
+    groups_[index].ways = std::max(into.ways, ways_inside(e, h));
     pour(h, index);
+  }
+
+  // In how many ways what group h reads is read, where e makes it. They multiply: of x = roll(x, 1) * 0.5, forty times,
+  // the last element would be made of 2^40 reads.
+  std::int64_t ways_inside(const Eqn& e, int h) const {
+    absl::flat_hash_set<Value> operands(e.operands.begin(), e.operands.end());
+    std::int64_t ways = 0;
+    for (Value v : operands) for_each_base(v, [&](Value base) { ways += group_[base] == h; });
+    return ways * groups_[h].ways;
   }
 
   // Whether e may be who alone makes what group h does, where it reads it.
   bool can_be_inside(const Eqn& e, int h) const {
     const OpenGroup& g = groups_[h];
     if (g.is_closed || g.has_reduce || g.is_contraction || spoils_update(e, g)) return false;
+    if (ways_inside(e, h) > kMaxWays) return false;
     const std::int64_t count = sheaf::num_elements(g.full);
     if (computed_elements(e, h) > count + count / 8 && g.is_expensive) return false;  // a border is no matter
     return std::all_of(g.members.begin(), g.members.end(),

@@ -8,6 +8,8 @@
 #include <absl/container/flat_hash_map.h>
 
 #include <algorithm>
+#include <limits>
+#include <map>
 
 #include "ir/builder.h"
 #include "ir/op.h"
@@ -25,26 +27,41 @@ constexpr std::int64_t kAlign = 256;  // bytes; vector loads and GPU transaction
 
 std::int64_t aligned(std::int64_t bytes) { return (std::max<std::int64_t>(bytes, 1) + kAlign - 1) / kAlign * kAlign; }
 
-// First fit over sorted live intervals.
+// First fit. What is kept in order is the gaps: of a program that fills its memory there are few, whatever lives.
 class Arena {
  public:
   std::int64_t allocate(std::int64_t bytes) {
     bytes = aligned(bytes);
-    std::int64_t at = 0;
-    auto it = live_.begin();
-    for (; it != live_.end() && it->first - at < bytes; ++it) at = it->second;
-    count_work(it - live_.begin());
-    live_.insert(it, {at, at + bytes});
+    auto gap = gaps_.begin();
+    for (; gap->second - gap->first < bytes; ++gap) count_work();
+    const auto [at, end] = *gap;
+    gaps_.erase(gap);
+    if (at + bytes < end) gaps_.emplace(at + bytes, end);
+    live_.emplace(at, at + bytes);
     high_ = std::max(high_, at + bytes);
     return at;
   }
   void release(std::int64_t at) {
-    std::erase_if(live_, [&](const auto& interval) { return interval.first == at; });
+    const auto live = live_.find(at);
+    if (live == live_.end()) return;
+    std::int64_t begin = live->first, end = live->second;
+    live_.erase(live);
+    auto next = gaps_.lower_bound(begin);  // there is one always, behind all that lives
+    if (next != gaps_.begin() && std::prev(next)->second == begin) {
+      begin = std::prev(next)->first;
+      gaps_.erase(std::prev(next));
+    }
+    if (next->first == end) {
+      end = next->second;
+      gaps_.erase(next);
+    }
+    gaps_.emplace(begin, end);
   }
   std::int64_t high() const { return high_; }
 
  private:
-  std::vector<std::pair<std::int64_t, std::int64_t>> live_;
+  std::map<std::int64_t, std::int64_t> gaps_{{0, std::numeric_limits<std::int64_t>::max()}};  // begin, end
+  absl::flat_hash_map<std::int64_t, std::int64_t> live_;
   std::int64_t high_ = 0;
 };
 

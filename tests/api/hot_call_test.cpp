@@ -78,8 +78,9 @@ TEST_CASE("a training step touches no fresh page once it has run") {
 
 TEST_CASE(
     "the first call after warm does what every later one does: nothing is made, loaded or left to the interpreter") {
-  const auto f = jit([](Array x, Array w) { return tanh(matmul(tanh(matmul(x, w)), w)) * 2.0; });
-  const Array x = ones({512, 768}), w = ones({768, 768});
+  const auto f = jit([](Array x, Layer l) { return tanh(matmul(tanh(matmul(x, l.W)), l.b)) * 2.0; });
+  const Array x = ones({512, 768});
+  const Layer w{ones({768, 768}), ones({768, 768})};
   warm(f, x, w);
   CHECK(f.trace(x, w).lower().memory().temporaries > 1 << 20);
   const runtime::Counters& c = runtime::counters();

@@ -191,16 +191,24 @@ TEST_CASE("they are linear in parameters that are updated side by side, and in s
   check_linear(sums);
 }
 
-TEST_CASE("they are linear in views of views, however many ways lead from the last to the first") {
-  std::vector<Efforts> of;
-  for (const int n : {10, 20, 40})
-    of.push_back(efforts_of(
+TEST_CASE("they are linear in what is moved about again and again, however many ways lead from the last to the first") {
+  std::vector<Efforts> rolled, scaled;
+  for (const int n : {20, 40, 80}) {
+    rolled.push_back(efforts_of(
         [n](Array x) {
-          for (int i = 0; i < n; ++i) x = concatenate({x(slice(2, none)), x(slice(2))});
+          for (int i = 0; i < n; ++i) x = roll(x, 2);
           return x * 2;
         },
         abstract({8})));
-  check_linear(of);
+    scaled.push_back(efforts_of(
+        [n](Array x) {
+          for (int i = 0; i < n; ++i) x = roll(x, 1) * 0.5 + x;
+          return x;
+        },
+        abstract({64})));
+  }
+  check_linear(rolled);
+  check_linear(scaled);
 }
 
 TEST_CASE("a scan of 1,000 steps allocates no more than one of 10, and calls the host no more often") {

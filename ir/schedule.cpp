@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "ir/columns.h"
 #include "ir/op.h"
 #include "ir/ops/attention.h"
 #include "ir/ops/attrs.h"
@@ -89,11 +90,16 @@ absl::Status check_tile(const ops::Kernel& kernel, const Function& body) {
   return absl::OkStatus();
 }
 
+bool is_of_columns(const Eqn& e) {
+  return nest_of(e) == Nest::reduction && are_leading(*reduced_dims(e), e.in(0).dims().size());
+}
+
 absl::Status check_rows(const Function& body) {
   const absl::StatusOr<Rows> rows = rows_of(body);
   if (!rows.ok()) return rows.status();
   for (Value r : body.results()) {
     const std::int64_t n = r.type().num_elements();
+    if (r.eqn() && is_of_columns(*r.eqn())) continue;
     if (n != rows->count && n != rows->count * rows->length)
       return refused("schedule=row of {} rows of {} elements has no place for a result of {}", rows->count,
                      rows->length, n);
@@ -194,23 +200,28 @@ bool is_sliding(Value v) {
 
 absl::StatusOr<Rows> rows_of(const Function& body) {
   const Eqn* first = nullptr;
-  DimList over;
+  std::size_t kept = 0;
+  Rows rows;
   for (const Eqn* e : body.eqns()) {
+    for (Value v : e->operands)
+      if (v.eqn() && is_of_columns(*v.eqn()))
+        return refused("schedule=row has no place for what reads a column's total");
     if (nest_of(*e) != Nest::reduction) continue;
-    const DimList reduced = *reduced_dims(*e);
-    if (first && (reduced != over || e->in(0).dims() != first->in(0).dims()))
+    const DimList over = *reduced_dims(*e);
+    const Shape& dims = e->in(0).dims();
+    const bool is_column = are_leading(over, dims.size());
+    const std::size_t begin = is_column ? over.size() : dims.size() - over.size();
+    for (std::size_t i = 0; !is_column && i < over.size(); ++i)
+      if (over[i] != static_cast<std::int64_t>(begin + i))
+        return refused("schedule=row needs reductions over the last dims, or all before them, not {} of {}",
+                       sheaf::to_string(over), sheaf::to_string(dims));
+    if (first && (begin != kept || dims != first->in(0).dims()))
       return refused("schedule=row needs reductions of equal dims over the same ones");
     first = e;
-    over = reduced;
+    kept = begin;
   }
   if (!first) return refused("schedule=row finds no nest of its kind");
   const Shape& dims = first->in(0).dims();
-  const std::size_t kept = dims.size() - over.size();
-  Rows rows;
-  for (std::size_t i = 0; i < over.size(); ++i)
-    if (over[i] != static_cast<std::int64_t>(kept + i))
-      return refused("schedule=row needs reductions over the last dims, not {} of {}", sheaf::to_string(over),
-                     sheaf::to_string(dims));
   for (std::size_t d = 0; d < dims.size(); ++d) (d < kept ? rows.count : rows.length) *= dims[d];
   if (rows.length > kLongestRow)
     return refused("schedule=row takes rows of at most {} elements, not {}", kLongestRow, rows.length);

@@ -10,10 +10,10 @@
 namespace sheaf::ir {
 
 /// map: one nest over the results' dims, everything computed where it is read. tile_transpose: the same, in square
-/// tiles of two dims. row: a row of the trailing dims at a time through all reductions over them. reduce: one reduction
-/// after the other, then a map of the rest. update: a window of the operand, after a copy of it unless the result takes
-/// its place. sort, scatter, recurrence, contract, attention: that op. host: a loop or branch, which the host runs
-/// around the kernels of its regions, or a call of a library. none: not chosen yet.
+/// tiles of two dims. row: a row of the trailing dims at a time through all reductions over them, and into columns'.
+/// reduce: one reduction after the other, then a map. update: a window of the operand, after a copy of it unless the
+/// result takes its place. sort, scatter, recurrence, contract, attention: that op. host: a loop or branch, which the
+/// host runs around the kernels of its regions, or a call of a library. none: not chosen yet.
 enum class Schedule : std::uint8_t {
   none,
   map,
@@ -50,7 +50,7 @@ bool is_sliding(Value v);
 /// The loop, branch or library call of a body with schedule=host; its operands are parameters of the body.
 const Eqn& host_step(const Function& body);
 
-/// The form of a row kernel: all reductions that are nests run over the same trailing dims of operands of equal dims.
+/// The form of a row kernel: its nests reduce operands of equal dims over the same last dims, or all before (columns).
 struct Rows {
   std::int64_t count = 1, length = 1;
 };

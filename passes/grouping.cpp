@@ -14,6 +14,7 @@
 #include <cmath>
 #include <optional>
 
+#include "ir/columns.h"
 #include "ir/op.h"
 #include "ir/ops/attention.h"
 #include "ir/ops/attrs.h"
@@ -204,10 +205,11 @@ class Grouper {
   void place(const Eqn& e) {
     if (writes_for(e)) return assign_to_hero(e, group_[e.in(0)]);
     if (kind(e) == Kind::free && (!must_store(e) || stores_rows_anew(e))) return;
-    if (is_read_before(e)) return;
+    if (is_read_before(e) || is_made_again(e)) return;
     const int g = stands_alone(kind(e)) ? -1 : latest_group(e);
     const bool is_open = g >= 0 && !groups_[g].is_closed && groups_[g].members.size() < kMaxMembers;
-    if (!is_open || !(join(e, g) || absorb(e, g))) start(e);
+    if (!is_open || !(join(e, g) || absorb(e, g)))
+      if (!joins_rows_of(e)) start(e);
     const int index = group_[e.out()];
     if (target_.is_gpu() && nest_of(e) == Nest::contract) take_prologues(e, index);
     for (int h : read_first_here(e, index)) {
@@ -259,10 +261,14 @@ class Grouper {
     const bool into_last = std::all_of(a.readers.begin(), a.readers.end(), [&](int r) { return r >= last; });
     const bool into_first = std::all_of(b.sources.begin(), b.sources.end(), [&](int s) { return s <= first; });
     if (!into_last && !into_first) return;
-    for (const OpenGroup* part : {&a, &b})
-      if (part->full != both->full)
-        for (const Eqn* m : part->members)
-          if (role_[m->out()] == Role::full) role_[m->out()] = Role::row;
+    for (const OpenGroup* part : {&a, &b}) {
+      const bool are_rows = part->full != both->full, are_columns = part->has_reduce && part->reduced != both->reduced;
+      for (const Eqn* m : part->members) {
+        Role& role = role_[m->out()];
+        if (are_rows && role == Role::full) role = Role::row;
+        if (are_columns && role == Role::row) role = Role::inner;
+      }
+    }
     const int to = into_last ? last : first;
     pour(into_last ? first : last, to);
     groups_[to].full = both->full;
@@ -277,19 +283,35 @@ class Grouper {
     if (a.is_closed || b.is_closed) return std::nullopt;
     if ((a.is_contraction || b.is_contraction) && !is_product_and_rest(a, b)) return std::nullopt;
     if (a.members.size() + b.members.size() > kMaxMembers) return std::nullopt;
-    if (a.has_reduce && b.has_reduce && a.reduced != b.reduced) return std::nullopt;
+    if (a.has_reduce && b.has_reduce && a.reduced != b.reduced) {
+      if (are_columns_of(a, b)) return space_of(b);
+      if (are_columns_of(b, a)) return space_of(a);
+      return std::nullopt;
+    }
     const OpenGroup &wide = b.has_reduce || !a.has_reduce ? b : a, &other = &wide == &a ? b : a;
     const bool is_of_rows = wide.has_reduce && !other.has_reduce && !other.is_expensive &&
                             without_ones(other.full) == without_ones(wide.row());
     if (other.full != wide.full && !is_of_rows) return std::nullopt;
     if (wide.has_reduce && !wide.has_rows() && !(other.has_reduce && are_few(a, b))) return std::nullopt;
-    OpenGroup both;
-    both.full = wide.full;
-    both.reduced = wide.reduced;
-    both.has_reduce = wide.has_reduce;
+    OpenGroup both = space_of(wide);
     both.is_contraction = a.is_contraction || b.is_contraction;
     both.first = a.is_contraction ? a.first : b.first;
     return both;
+  }
+
+  static OpenGroup space_of(const OpenGroup& g) {
+    OpenGroup space;
+    space.full = g.full;
+    space.reduced = g.reduced;
+    space.has_reduce = g.has_reduce;
+    return space;
+  }
+
+  // Nothing but totals of columns of what the other group takes row by row.
+  bool are_columns_of(const OpenGroup& g, const OpenGroup& rows) const {
+    return g.full == rows.full && rows.has_rows() && std::all_of(g.members.begin(), g.members.end(), [&](const Eqn* m) {
+             return kind(*m) == Kind::reduce ? row_below(*m) == rows.reduced : role_[m->out()] != Role::row;
+           });
   }
 
   // One is a contraction, with what follows it, and the other can be done to each of its elements.
@@ -328,18 +350,35 @@ class Grouper {
     });
   }
 
+  // A reduction down the columns of an array goes with what takes its rows already.
+  bool joins_rows_of(const Eqn& e) {
+    if (kind(e) != Kind::reduce) return false;
+    const auto it = reduction_of_.find(e.in(0));
+    if (it == reduction_of_.end()) return false;
+    const int index = group_[it->second->out()];
+    return latest_group(e) <= index && groups_[index].has_reduce && groups_[index].members.size() < kMaxMembers &&
+           join_columns(e, index);
+  }
+
   // A reduction goes with what already reads the same array to reduce it along the same dims:
   //   max(x) | min(x) | sum(x * y)
   void meet_siblings(const Eqn& e) {
     absl::flat_hash_set<Value> arrays;
-    for (const Eqn* m : groups_[group_[e.out()]].members)
-      for (Value v : m->operands)
-        if (!is_free(v) && group_of(v) != group_[e.out()] && v.dims() == e.in(0).dims()) arrays.insert(v);
+    for (const Eqn* m : groups_[group_[e.out()]].members) find_arrays(*m, e.in(0).dims(), group_[e.out()], arrays);
     for (Value v : arrays) {
       const auto [it, is_first] = reduction_of_.try_emplace(v, &e);
       const int sibling = group_[it->second->out()], index = group_[e.out()];
       it->second = &e;
       if (!is_first && sibling != index) merge(sibling, index);
+    }
+  }
+
+  // Those of these dims that m, of group `index`, reads in place.
+  void find_arrays(const Eqn& m, const Shape& dims, int index, absl::flat_hash_set<Value>& arrays) const {
+    for (Value v : m.operands) {
+      if (v.dims() != dims) continue;
+      if (is_free(v) && kind(*v.eqn()) == Kind::map) find_arrays(*v.eqn(), dims, index, arrays);
+      if (!is_free(v) && group_of(v) != index) arrays.insert(v);
     }
   }
 
@@ -447,6 +486,42 @@ class Grouper {
       }
     }
     return is_read;
+  }
+
+  // What a few operations make of one array and of totals of it is made again by everyone who reads it, instead of
+  // being written beside what it is made of:
+  //   m = mean(x) | c = x - m (never stored) | v = mean(c * c) | y = c * rsqrt(v)
+  bool is_made_again(const Eqn& e) const {
+    if (kind(e) != Kind::map || must_store(e)) return false;
+    bool reads_total = false;
+    for (Value v : e.operands) for_each_base(v, [&](Value base) { reads_total |= is_total(groups_[group_[base]]); });
+    constexpr int kFewOperations = 6;
+    absl::flat_hash_set<Value> arrays;
+    return reads_total && operations_again(e, e.out().type().num_elements(), arrays) <= kFewOperations &&
+           arrays.size() == 1;
+  }
+  static bool is_total(const OpenGroup& g) { return g.has_reduce && !g.has_rows(); }
+
+  // Those behind e that are not stored, and which arrays of `count` elements they read.
+  int operations_again(const Eqn& e, std::int64_t count, absl::flat_hash_set<Value>& arrays) const {
+    constexpr int kTooMany = 1000;
+    int operations = 0;
+    if (kind(e) == Kind::map) {
+      if (is_costly(e)) return kTooMany;
+      const Lowering l = e.op->lower(e);
+      for (const ScalarNode& n : std::get<lowering::Map>(l).fn.nodes) {
+        if (n.op == ScalarOp::div || n.op == ScalarOp::sqrt || n.op == ScalarOp::rem) return kTooMany;
+        operations += n.op != ScalarOp::arg && n.op != ScalarOp::constant;
+      }
+    }
+    for (Value v : e.operands) {
+      if (is_free(v)) {
+        operations += operations_again(*v.eqn(), count, arrays);
+      } else if (v.type().num_elements() == count) {
+        arrays.insert(v);
+      }
+    }
+    return operations;
   }
 
   // A view or dense result has to exist in memory when the program returns it or a hero reads it. A contraction reads
@@ -644,17 +719,49 @@ class Grouper {
   bool join_reduce(const Eqn& e, int index) {
     OpenGroup& g = groups_[index];
     if (e.in(0).dims() != g.full) return false;
-    std::vector<std::int64_t> dims = e.attrs<ops::Reduce>().dims;
-    std::sort(dims.begin(), dims.end());
+    if (join_columns(e, index)) return true;
+    const std::vector<std::int64_t> dims = reduced_by(e);
     if (g.has_reduce && g.reduced != dims) return false;
     OpenGroup with = g;
     with.reduced = dims;
     // Full values that others need as well are stored on the way only by the row kernel.
     if (!with.has_rows() && stores_full_values(g, index, e)) return false;
-    g.reduced = std::move(dims);
+    g.reduced = dims;
     g.has_reduce = true;
     add(e, index, Role::row);
     return true;
+  }
+
+  static std::vector<std::int64_t> reduced_by(const Eqn& reduce) {
+    std::vector<std::int64_t> dims = reduce.attrs<ops::Reduce>().dims;
+    std::sort(dims.begin(), dims.end());
+    return dims;
+  }
+
+  // A CPU adds up columns while rows pass, each in a lane of its own:
+  //   g -> where(x > 0, g, 0) (which a product reads) -> reduce_sum over the first dim
+  bool join_columns(const Eqn& e, int index) {
+    OpenGroup& g = groups_[index];
+    const std::optional<std::vector<std::int64_t>> row = row_below(e);
+    if (!row || g.is_closed || g.is_contraction || e.in(0).dims() != g.full) return false;
+    if (g.has_reduce ? g.reduced != *row || !g.has_rows() : !stores_full_values(g, index, e)) return false;
+    g.reduced = *row;
+    g.has_reduce = true;
+    add(e, index, Role::inner);
+    return true;
+  }
+
+  // The dims of the rows that e could go along with, if it reduces the columns of many rows that stay in cache.
+  std::optional<std::vector<std::int64_t>> row_below(const Eqn& e) const {
+    constexpr std::int64_t kManyRows = 256;  // four for each lane
+    const Shape& dims = e.in(0).dims();
+    const std::vector<std::int64_t> over = reduced_by(e);
+    if (target_.is_gpu() || nest_of(e) != Nest::reduction || !are_leading(over, dims.size())) return std::nullopt;
+    OpenGroup g;
+    g.full = dims;
+    for (auto d = std::ssize(over); d < std::ssize(dims); ++d) g.reduced.push_back(d);
+    if (!g.has_rows() || sheaf::num_elements(g.row()) < kManyRows) return std::nullopt;
+    return g.reduced;
   }
 
   bool stores_full_values(const OpenGroup& g, int index, const Eqn& reader) const {

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "ir/builder.h"
+#include "ir/columns.h"
 #include "ir/literal.h"
 #include "ir/op.h"
 #include "ir/ops/attrs.h"
@@ -100,10 +101,22 @@ std::vector<std::int64_t> tile_of(const Function& body) {
   return {};
 }
 
+// Totals of columns alone are better made by blocks of columns than by rows.
+bool needs_rows(const Function& body, const Rows& rows) {
+  for (const Eqn* e : body.eqns()) {
+    if (nest_of(*e) != Nest::reduction) continue;
+    if (e->op != &ops::reduce || !are_leading(e->attrs<ops::Reduce>().dims, e->in(0).dims().size())) return true;
+  }
+  const Values results = body.results();
+  return std::any_of(results.begin(), results.end(),
+                     [&](Value r) { return r.type().num_elements() == rows.count * rows.length; });
+}
+
 // One unit takes a row through all reductions, unless the rows are so few and long that each is better split.
 Schedule schedule_of_reductions(const Function& body) {
   const absl::StatusOr<Rows> rows = rows_of(body);
-  return rows.ok() && (rows->length <= kLeaf || rows->count >= kManyRows) ? Schedule::row : Schedule::reduce;
+  const bool are_whole = rows.ok() && (rows->length <= kLeaf || rows->count >= kManyRows);
+  return are_whole && needs_rows(body, *rows) ? Schedule::row : Schedule::reduce;
 }
 
 Schedule schedule_of(const Function& body) {

@@ -89,6 +89,23 @@ TEST_CASE("one kernel reads an array for all that is reduced of it along the sam
   CHECK(work(moments, wide()).kernels == 2);
 }
 
+TEST_CASE("columns are added up while many rows pass") {
+  constexpr std::int64_t kMany = 1000, kShort = 200;
+  constexpr double kTall = 4.0 * kMany * kShort, kWide = 4.0 * kShort;
+  const Array x = abstract({kMany, kShort}), s = abstract({kShort}), w = abstract({kShort, 50});
+  const auto norm = [](Array v, Array g, Array a, Array b) {
+    return vjp([](Array u, Array c, Array d) { return layer_norm(u, c, d); }, v, a, b).second(g);
+  };
+  CHECK(work(norm, x, x, s, s) == Work{1, 3 * kTall + 3 * kWide});
+  const auto through_relu = [](Array v, Array g) {
+    const Array d = where(v > 0, g, 0);
+    return std::pair{d, sum(d, {.axes = {0}})};
+  };
+  CHECK(work(through_relu, x, x) == Work{1, 3 * kTall + kWide});
+  // Of few rows the lanes would be as large as the array.
+  CHECK(work(through_relu, wide(), wide()).kernels == 2);
+}
+
 TEST_CASE("random bits are made where they are used, and lie in no memory") {
   const auto dropout = [](Array x, Array key) {
     return where(random::bernoulli(key, {kRows, kColumns}, 0.9), x / 0.9, 0);
@@ -166,5 +183,30 @@ TEST_CASE("what is fused gives the bits of one op after another, whatever the le
     check([](Array v, Array d) { return tanh(concatenate({v * 2, pad(d, {{1, 0}, {0, 0}}), v}, 0)); }, x, g);
     check([](Array v, Array d) { return concatenate({v, -d, v(slice(), slice(0, 1))}, 1) * 3; }, x, g);
     check([](Array v) { return reshape(log_softmax(v), {-1}); }, x);
+  }
+}
+
+TEST_CASE("columns that are added up by the way have the bits of a sum of their own, whatever the number of rows") {
+  const auto check = [](const auto& f, const auto&... x) { CHECK(same(jit(f)(x...), f(x...))); };
+  for (const auto& [rows, n] : {std::pair{256, 1000}, {300, 17}, {16384, 24}, {16400, 70}, {40000, 33}}) {
+    CAPTURE(rows);
+    const Array x = random::normal(random::key(1), {rows, n}), g = x * 0.5 - 1;
+    check(
+        [](Array v, Array d) {
+          return vjp([](Array u, Array c, Array e) { return layer_norm(u, c, e); }, v, v[0], v[1]).second(d);
+        },
+        x, g);
+    check(
+        [](Array v, Array d) {
+          const Array kept = where(v > 0, d, 0);
+          return std::tuple{kept, sum(kept, {.axes = {0}}), max(kept, {.axes = {0}}), softmax(kept)};
+        },
+        x, g);
+    check(
+        [](Array v) {
+          const Array narrow = convert(v, bf16) * 3;
+          return std::pair{narrow, sum(narrow, {.axes = {0}})};
+        },
+        x);
   }
 }

@@ -48,10 +48,13 @@ TEST_CASE("a nest without a place is named") {
 }
 
 TEST_CASE("rows run over the same last dims and fit a thread") {
-  CHECK(refusal("schedule=row", "f32[50, 4]", "%r: f32[4] = reduce %x {dims=[0]}", "f32[4]") ==
-        "schedule=row needs reductions over the last dims, not [0] of [50, 4]");
+  CHECK(refusal("schedule=row", "f32[5, 40, 4]", "%r: f32[5, 4] = reduce %x {dims=[1]}", "f32[5, 4]") ==
+        "schedule=row needs reductions over the last dims, or all before them, not [1] of [5, 40, 4]");
   CHECK(refusal("schedule=row", "f32[50, 50]",
                 "%0: f32[50] = reduce %x {dims=[0]}\n%1: f32[50] = reduce %x {dims=[1]}\n%r: f32[50] = add %0, %1",
+                "f32[50]") == "schedule=row has no place for what reads a column's total");
+  CHECK(refusal("schedule=row", "f32[50, 50, 50]",
+                "%0: f32[50] = reduce %x {dims=[0, 1]}\n%r: f32[50] = reduce %x {dims=[1, 2]}",
                 "f32[50]") == "schedule=row needs reductions of equal dims over the same ones");
   CHECK(refusal("schedule=row", "f32[300000]", "%r: f32[] = reduce %x {dims=[0]}", "f32[]") ==
         "schedule=row takes rows of at most 262144 elements, not 300000");

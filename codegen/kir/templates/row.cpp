@@ -9,6 +9,7 @@
 #include "codegen/kir/reduction.h"
 #include "codegen/kir/templates/template.h"
 #include "ir/check.h"
+#include "ir/columns.h"
 
 namespace sheaf::kir {
 namespace {
@@ -23,7 +24,8 @@ constexpr std::int64_t kRowBytes = 24 * 1024;
 bool is_reduction(const Group& g, int node) { return g.as<low::Reduce>(node) || g.as<low::ArgReduce>(node); }
 
 struct RowForm {
-  std::vector<int> heroes;
+  std::vector<int> heroes;  // over the row
+  std::vector<int> columns;  // over the kept dims
   Shape dims;  // of every hero's operand: kept dims, then the row's
   Shape kept, row;
   std::int64_t rows = 1, length = 1;
@@ -31,25 +33,23 @@ struct RowForm {
 
 RowForm row_form(const Group& g) {
   RowForm form;
-  std::vector<std::int64_t> reduced;
+  std::size_t first = 0;  // dim of the row
   for (int node = g.num_inputs; node < static_cast<int>(g.nodes.size()); ++node) {
     if (is_inlinable(g, node)) continue;
     SHEAF_CHECK(is_reduction(g, node), "a row kernel of something else than reductions");
     const Shape& dims = g.dims(g.nodes[node].operands[0]);
     std::vector<std::int64_t> over = reduced_dims_of(g, node);
     std::sort(over.begin(), over.end());
-    if (form.heroes.empty()) {
+    const bool is_column = ir::are_leading(over, dims.size());
+    const std::size_t begin = is_column ? over.size() : dims.size() - over.size();
+    if (form.heroes.empty() && form.columns.empty()) {
       form.dims = dims;
-      reduced = over;
+      first = begin;
     }
-    SHEAF_CHECK(dims == form.dims && over == reduced, "a row kernel of reductions over different rows");
-    form.heroes.push_back(node);
+    SHEAF_CHECK(dims == form.dims && begin == first, "a row kernel of reductions over different rows");
+    (is_column ? form.columns : form.heroes).push_back(node);
   }
-  SHEAF_CHECK(!form.heroes.empty(), "a row kernel of no reduction");
-  const std::size_t first = form.dims.size() - reduced.size();
-  for (std::size_t i = 0; i < reduced.size(); ++i) {
-    SHEAF_CHECK(reduced[i] == static_cast<std::int64_t>(first + i), "a row kernel of reductions over outer dims");
-  }
+  SHEAF_CHECK(!form.heroes.empty() || !form.columns.empty(), "a row kernel of no reduction");
   form.kept.assign(form.dims.begin(), form.dims.begin() + static_cast<std::ptrdiff_t>(first));
   form.row.assign(form.dims.begin() + static_cast<std::ptrdiff_t>(first), form.dims.end());
   form.rows = num_elements(form.kept);
@@ -94,11 +94,104 @@ bool reads(const Group& g, std::vector<int> nodes, int wanted, const std::vector
   return false;
 }
 
+bool is_among(const std::vector<int>& nodes, int node) {
+  return std::find(nodes.begin(), nodes.end(), node) != nodes.end();
+}
+
+/// What columns come to, lane by lane: in temporaries of [leaves x lanes, length], until `finish` combines them.
+class Columns {
+ public:
+  Columns(KernelBuilder& k, const RowForm& form)
+      : k_(k), form_(form), lanes_(std::clamp<std::int64_t>(form.rows, 1, kLanes)), leaves_(count_leaves(form.rows)) {
+    std::vector<Reduction> reductions;
+    for (int node : form.columns) reductions.push_back(reduction_of(k.group(), node));
+    reduction_ = together(reductions);
+    for (DType part : reduction_.parts) totals_.push_back(k.temporary(part, slots() * form.length));
+  }
+
+  /// Of each leaf, its lanes: rows slot_row(slot, 0), slot_row(slot, 1), ... as far as there are any.
+  std::int64_t slots() const { return leaves_ * lanes_; }
+  std::int64_t rows_of_slot() const { return (std::min(form_.rows, kLeaf) + kLanes - 1) / kLanes; }
+  Index slot_row(IndexPool& pool, Index slot, Index step) const {
+    const Position at = unflatten(pool, slot, {leaves_, lanes_});
+    return pool.add(pool.add(pool.scale(at[0], kLeaf), pool.scale(step, kLanes)), at[1]);
+  }
+  /// Every slot has the same number of rows.
+  bool are_even() const { return form_.rows < kLanes || form_.rows % (leaves_ == 1 ? kLanes : kLeaf) == 0; }
+
+  void begin(PhaseBuilder& b, Index slot) {
+    slot_ = slot;
+    for_each_column(b, form_.length,
+                    [&](Index c) { store_state(b, totals_, at(b.indices(), slot, c), reduction_.identity(b)); });
+  }
+  /// Element c of row `row` of the slot: one value for each of the reductions' operands.
+  void add(PhaseBuilder& b, Index row, Index c, const std::vector<ValueId>& values) {
+    State right;
+    for (std::size_t i = 0, part = 0; i < values.size(); ++i) {
+      right.push_back(b.convert(values[i], reduction_.parts[part++]));
+      const bool has_index = k_.group().as<low::ArgReduce>(form_.columns[i]) != nullptr;
+      if (has_index) right.push_back(b.index_value(row, reduction_.parts[part++]));
+    }
+    const Index to = at(b.indices(), slot_, c);
+    store_state(b, totals_, to, reduction_.combine(b, load_state(b, totals_, to), right));
+  }
+
+  /// The phase that makes the results.
+  void finish(const std::vector<Target>& results) {
+    const std::int64_t width = std::min<std::int64_t>(form_.length, kWidth);
+    const std::int64_t blocks = (form_.length + width - 1) / width, rest = form_.length - (blocks - 1) * width;
+    PhaseBuilder b = k_.begin_phase(blocks);
+    const Index first = b.indices().scale(b.unit(), width);
+    if (rest < width) b.begin_if(b.in_range(b.unit(), 0, blocks - 1));
+    combine(b, first, width, results);
+    if (rest < width) {
+      b.end();
+      b.begin_if(b.in_range(b.unit(), blocks - 1, blocks));
+      combine(b, first, rest, results);
+      b.end();
+    }
+    k_.end_phase(b);
+  }
+
+ private:
+  static constexpr std::int64_t kWidth = 256;  // columns of a unit
+
+  Index at(IndexPool& pool, Index slot, Index c) const { return pool.add(pool.scale(slot, form_.length), c); }
+
+  void combine(PhaseBuilder& b, Index first, std::int64_t width, const std::vector<Target>& results) {
+    IndexPool& pool = b.indices();
+    const auto column = [&](Index c) { return pool.add(first, c); };
+    const Index leaf = b.axis(b.begin_for("leaf", leaves_, LoopKind::serial));
+    combine_lane_rows(b, reduction_, totals_, width, lanes_,
+                      [&](Index l, Index c) { return at(pool, pool.add(pool.scale(leaf, lanes_), l), column(c)); });
+    b.end();
+    combine_leaf_rows(b, reduction_, totals_, width, leaves_,
+                      [&](Index j, Index c) { return at(pool, pool.scale(j, lanes_), column(c)); });
+    for_each_column(b, width, [&](Index c) {
+      const State total = load_state(b, totals_, column(c));
+      std::size_t end = 0;
+      for (int node : form_.columns) {
+        end += k_.group().as<low::ArgReduce>(node) ? 2 : 1;  // an index reduction's result is its index
+        for (const Target& t : results)
+          if (t.node == node) b.store(t.buffer, column(c), b.convert(total[end - 1], k_.group().dtype(node)));
+      }
+    });
+  }
+
+  KernelBuilder& k_;
+  const RowForm& form_;
+  std::int64_t lanes_, leaves_;
+  Reduction reduction_;  // of all columns' heroes together
+  std::vector<BufferId> totals_;
+  Index slot_;
+};
+
 class RowTemplate {
  public:
-  RowTemplate(const KernelBuilder& k, const RowForm& form, const std::vector<Target>& results)
-      : k_(k), g_(k.group()), form_(form) {
+  RowTemplate(const KernelBuilder& k, const RowForm& form, const std::vector<Target>& results, Columns* columns)
+      : k_(k), g_(k.group()), form_(form), columns_(columns) {
     for (const Target& t : results) {
+      if (is_among(form.columns, t.node)) continue;
       const std::int64_t count = g_.nodes[t.node].type.num_elements();
       SHEAF_CHECK(count == form.rows || count == form.rows * form.length, "a result of a row kernel is neither");
       (count == form.rows ? per_row_ : per_element_).push_back(t);
@@ -132,6 +225,7 @@ class RowTemplate {
   };
 
   bool is_staged() const { return threads_ > 32; }
+  int operand_of(int node) const { return g_.nodes[node].operands[0]; }
 
   Position element_at(Index r) const {
     Position at = kept_at_;
@@ -199,7 +293,8 @@ class RowTemplate {
   /// What the passes from `pass` on compute.
   std::vector<int> wanted_from(std::size_t pass) const {
     std::vector<int> nodes;
-    for (; pass < form_.heroes.size(); ++pass) nodes.push_back(g_.nodes[form_.heroes[pass]].operands[0]);
+    for (; pass < form_.heroes.size(); ++pass) nodes.push_back(operand_of(form_.heroes[pass]));
+    for (int node : form_.columns) nodes.push_back(operand_of(node));
     for (const std::vector<Target>* targets : {&per_element_, &per_row_})
       for (const Target& t : *targets) nodes.push_back(t.node);
     return nodes;
@@ -273,7 +368,9 @@ class RowTemplate {
   }
 
   void store_per_element() {
-    if (std::all_of(per_element_.begin(), per_element_.end(), [&](const Target& t) { return is_in_place(t); })) return;
+    const bool are_stored =
+        std::all_of(per_element_.begin(), per_element_.end(), [&](const Target& t) { return is_in_place(t); });
+    if (are_stored && form_.columns.empty()) return;
     IndexPool& pool = b_->indices();
     const Index r = b_->axis(b_->begin_for("e", form_.length, LoopKind::vector));
     const Index flat = pool.add(pool.scale(row_, form_.length), r);
@@ -285,6 +382,9 @@ class RowTemplate {
     }
     for (std::size_t i = 0; i < values.size(); ++i)
       if (!is_in_place(per_element_[i])) b_->store(per_element_[i].buffer, flat, values[i]);
+    std::vector<ValueId> of_columns;
+    for (int node : form_.columns) of_columns.push_back(read(at_r, operand_of(node), element_at(r)));
+    if (columns_) columns_->add(*b_, row_, r, of_columns);
     b_->end();
   }
 
@@ -298,6 +398,7 @@ class RowTemplate {
   const KernelBuilder& k_;
   const Group& g_;
   const RowForm& form_;
+  Columns* columns_;  // null: there are none
   std::vector<Target> per_row_, per_element_;
   int threads_ = 1;
   PhaseBuilder* b_ = nullptr;
@@ -313,14 +414,45 @@ class RowTemplate {
 
 }  // namespace
 
+namespace {
+
+double row_ps(const KernelBuilder& k, const RowForm& form, RowTemplate& rows, Columns* columns) {
+  PhaseBuilder sketch = k.begin_phase(form.rows);
+  if (columns) columns->begin(sketch, sketch.unit());
+  rows.emit(sketch, sketch.unit());
+  return static_cast<double>(estimate_unit_ps(KernelBuilder::sketch(sketch)));
+}
+
+/// A unit takes the rows of some slots.
+void rows_and_columns(KernelBuilder& k, const RowForm& form, const std::vector<Target>& results) {
+  SHEAF_CHECK(!k.grain().is_gpu(), "a row kernel that adds up columns on a GPU");
+  Columns columns(k, form);
+  RowTemplate rows(k, form, results, &columns);
+  const double slot_ps = static_cast<double>(columns.rows_of_slot()) * row_ps(k, form, rows, &columns);
+  const Blocking blocking = choose_blocking(k.grain(), columns.slots(), slot_ps);
+  PhaseBuilder b = k.begin_phase(blocking.units());
+  for_each_item(b, blocking, b.unit(), "o", [&](Index slot) {
+    columns.begin(b, slot);
+    if (form.rows == 0) return;
+    const Index step = b.axis(b.begin_for("j", columns.rows_of_slot(), LoopKind::serial));
+    const Index row = columns.slot_row(b.indices(), slot, step);
+    if (!columns.are_even()) b.begin_if(b.in_range(row, 0, form.rows));
+    rows.emit(b, row);
+    if (!columns.are_even()) b.end();
+    b.end();
+  });
+  k.end_phase(b);
+  columns.finish(results);
+}
+
+}  // namespace
+
 void row_template(KernelBuilder& k, const std::vector<Target>& results) {
   const RowForm form = row_form(k.group());
+  if (!form.columns.empty()) return rows_and_columns(k, form, results);
   if (form.rows == 0) return;
-  RowTemplate rows(k, form, results);
-  PhaseBuilder sketch = k.begin_phase(form.rows);
-  rows.emit(sketch, sketch.unit());
-  const auto row_ps = static_cast<double>(estimate_unit_ps(KernelBuilder::sketch(sketch)));
-  const Blocking blocking = choose_blocking(k.grain(), form.rows, row_ps);
+  RowTemplate rows(k, form, results, nullptr);
+  const Blocking blocking = choose_blocking(k.grain(), form.rows, row_ps(k, form, rows, nullptr));
   PhaseBuilder b = k.begin_phase(blocking.units());
   for_each_item(b, blocking, b.unit(), "o", [&](Index row) { rows.emit(b, row); });
   k.end_phase(b, rows.threads());

@@ -4,7 +4,7 @@
 option(SHEAF_LINK_LLVM "Link the CPU compiler into the library instead of a plug-in" OFF)
 file(GLOB_RECURSE llvm_sources CONFIGURE_DEPENDS codegen/llvm/*.cpp)
 file(GLOB_RECURSE compiler_files CONFIGURE_DEPENDS codegen/llvm/* codegen/kir/*.h codegen/kir/*.cpp
-  codegen/*.h codegen/contract.cpp codegen/cpu_target.cpp ir/scalar.h)
+  codegen/*.h codegen/contract.cpp codegen/contract_box.cpp codegen/cpu_target.cpp ir/scalar.h)
 set(compiler_hashes ${LLVM_PACKAGE_VERSION})
 foreach(compiler_file IN LISTS compiler_files)
   file(SHA256 ${compiler_file} hash)

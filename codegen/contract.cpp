@@ -233,6 +233,12 @@ bool can_slide(const ContractPlan& p) {
   return has_columns && is_run(c.n, c.n.out_strides) && c.m.extents.back() >= kShortestRun;
 }
 
+bool can_be_boxed(const ContractPlan& p) {
+  const Dims& n = p.contract.n;
+  const bool has_columns = is_run(n, n.out_strides) && (is_run(n, n.rhs_strides) || can_pack_columns(p));
+  return has_columns && !p.is_swapped && !p.is_empty() && p.terms > 0 && !has_many_terms(p);
+}
+
 // A column of tiles is a few short runs in each of many rows, which caches keep badly: where the right operand lies
 // beyond L2, panels are worth a copy that many positions share.
 bool packs_columns(const ContractPlan& p) {
@@ -336,6 +342,12 @@ void share_packing(ContractPlan& p, bool is_lhs) {
   p.phases.push_back({.units = units, .unit_ps = kPackedPs * count / std::max<std::int64_t>(units, 1)});
 }
 
+void share_columns(ContractPlan& p) {
+  p.lane_terms = 1;
+  p.packed = p.computed;
+  share_packing(p, false);
+}
+
 // Sums of very many terms, as in the gradient of a kernel, are taken over a few at a time, whose rows and columns stay
 // in L2 for all tiles and batches of a unit, as do their sums; otherwise a column of the right operand does, for all
 // rows of all batches.
@@ -381,10 +393,43 @@ void plan_sliding(ContractPlan& p, const CpuTarget& target, const Dims& unmerged
   p.block_columns = wide * p.tile_columns();
   p.row_blocks = p.rows == 0 ? 0 : std::max<std::int64_t>(1, p.rows / p.block_rows);
   p.column_blocks = ceil_div(p.columns, p.block_columns);
-  if (!packs) return;
-  p.lane_terms = 1;
-  p.packed = p.computed;
-  share_packing(p, false);
+  if (packs) share_columns(p);
+}
+
+// Zeros around lhs: each unit has a box of it, for all rows of some positions, with as many columns as stay in L2.
+void plan_boxed(ContractPlan& p, const CpuTarget& target, BoxedContract boxed) {
+  p.contract = std::move(boxed.contract);
+  p.box = std::move(boxed.box);
+  p.is_direct = true;
+  p.batches = size_of(p.contract.batch);
+  p.rows = size_of(p.contract.m);
+  p.block_terms = p.contract.k.extents[0];
+  const bool packs = packs_columns(p);
+  const Tile tile = choose_sliding_tile(p, target, false, 1);
+  group_rows(p, tile.groups, 1);
+  p.unit_batches = p.contract.batch.extents.back();
+  p.tile_rows = tile.rows;
+  p.tile_vectors = tile.vectors;
+  const std::int64_t column_bytes = p.terms * size_bytes(p.contract.rhs), columns = p.tile_columns();
+  p.has_columns_first = column_bytes * p.columns > kPanelBytes;
+  p.block_rows = p.rows / p.tile_rows * p.tile_rows;
+  p.row_blocks = 1;
+  p.block_columns =
+      std::clamp(kPanelBytes / column_bytes / columns, std::int64_t{1}, ceil_div(p.columns, columns)) * columns;
+  p.column_blocks = ceil_div(p.columns, p.block_columns);
+  p.lhs_bytes = round_up(p.box->count * size_bytes(p.contract.lhs), 64);
+  if (packs) share_columns(p);
+}
+
+// The same once for all units, where none has a box of its own.
+void share_image(ContractPlan& p) {
+  const kir::Contract::Padding& padding = *p.contract.padding;
+  const DType dtype = p.is_swapped ? p.contract.rhs : p.contract.lhs;
+  std::int64_t count = 1;
+  for (const std::int64_t extent : padding.padded) count *= extent;
+  const std::int64_t row = row_box(padding).count;
+  p.shared.push_back({.is_lhs = !p.is_swapped, .bytes = count * size_bytes(dtype), .is_image = true});
+  p.phases.push_back({.units = row == 0 ? 0 : count / row, .unit_ps = kPackedPs * row / 2});
 }
 
 // A unit is a few vectors of columns, which come from memory, each line of them once.
@@ -500,11 +545,21 @@ ContractPlan plan_contract(const kir::Contract& contract, const CpuTarget& targe
   p.lanes = target.lanes(size_bytes(p.computed));
   p.lane_terms = lane_terms_of(p.contract, p.computed, target);
   p.packed = p.lane_terms == 1 ? p.computed : DType::u32;
+  std::optional<BoxedContract> box;
+  if (p.contract.padding && can_be_boxed(p)) {
+    kir::Contract unmerged = p.contract;
+    unmerged.m = contract.m;
+    unmerged.k = contract.k;
+    box = boxed(unmerged);
+  }
+  if (p.contract.padding && !box) share_image(p);
   // Of rows and columns as the epilogue knows them.
   const bool slides = p.has_lhs_columns ||
                       (!can_be_direct(p) && !(is_one_dim(p.contract.m) && is_one_dim(p.contract.k)) && can_slide(p));
-  if (slides || p.is_swapped) p.epilogue = EpilogueOf::none;
-  if (slides) {
+  if (box || slides || p.is_swapped) p.epilogue = EpilogueOf::none;
+  if (box) {
+    plan_boxed(p, target, *std::move(box));
+  } else if (slides) {
     plan_sliding(p, target, unmerged_rows);
   } else if (can_be_direct(p)) {
     if (is_flat_and_far(p)) plan_streamed_rows(p, target);
@@ -539,6 +594,7 @@ std::vector<PackedOperand> packed_operands(const kir::Kernel& kernel, const CpuT
   const kir::Contract& c = p.contract;
   const auto first_copy = static_cast<int>(kernel.params.size() - p.shared.size());
   std::vector<PackedOperand> operands;
+  if (p.has_image()) return operands;  // other images each time
   for (const ContractPlan::SharedPacking& shared : p.shared) {
     const int index = static_cast<int>(operands.size());
     const auto strides = shared.is_lhs ? &Dims::lhs_strides : &Dims::rhs_strides;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "codegen/contract_box.h"
 #include "codegen/cpu_target.h"
 #include "codegen/kir/kir.h"
 
@@ -59,8 +60,12 @@ struct ContractPlan {
   struct SharedPacking {
     bool is_lhs = false;
     std::int64_t bytes = 0;
+    bool is_image = false;  // all of the array with zeros around it, as it lies otherwise: the first one, if any
   };
   std::vector<SharedPacking> shared;
+  /// Direct: of the array with zeros around it, what a unit copies into scratch and reads there. The unit's batch
+  /// elements are the innermost dim of the batch, of which, as of m, k and n, lhs_strides are the box's.
+  std::optional<ContractBox> box;
   /// Packed or streamed: sums are collected in a block of their own, because the result's layout or dtype cannot hold
   /// them, or an epilogue is done to them there.
   bool has_sum_block = false;
@@ -79,6 +84,8 @@ struct ContractPlan {
   /// Bytes are multiplied as unsigned by signed, whatever they are: those of lhs are moved by 128, and a row of the
   /// tile that is 128 everywhere sums what that adds.
   bool has_offset_row() const { return lane_terms == 4 && contract.lhs == contract.rhs; }
+  bool has_image() const { return !shared.empty() && shared.front().is_image; }
+  bool has_panels() const { return shared.size() > (has_image() ? 1U : 0U); }
   bool is_empty() const { return batches * rows * columns == 0; }
   std::int64_t tile_columns() const { return std::int64_t{tile_vectors} * lanes; }
   /// Columns that an epilogue is done to at once begin at a multiple of this, and end at one or with the last column.

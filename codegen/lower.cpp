@@ -350,8 +350,9 @@ class Lowering {
     const int node = kir::contraction_of(group);
     SHEAF_CHECK(node >= 0, plan.name + ": no contraction in its kernel");
     const std::vector<int>& operands = group.nodes[node].operands;
-    auto [kernel, reads] = kir::contract_kernel(group, kir::strided_operand(group, operands[0]),
-                                                kir::strided_operand(group, operands[1]), plan.in_place);
+    std::optional<kir::StridedOperand> lhs = kir::strided_operand(group, operands[0]);
+    if (!lhs && !program_.target.is_gpu()) lhs = kir::padded_operand(group, operands[0]);
+    auto [kernel, reads] = kir::contract_kernel(group, lhs, kir::strided_operand(group, operands[1]), plan.in_place);
     std::vector<BufferRef> buffers;
     for (int i : reads) buffers.push_back(inputs[i]);
     buffers.insert(buffers.end(), outputs.begin(), outputs.end());

@@ -211,7 +211,7 @@ class Grouper {
     if (!is_open || !(join(e, g) || absorb(e, g)))
       if (!joins_rows_of(e)) start(e);
     const int index = group_[e.out()];
-    if (target_.is_gpu() && nest_of(e) == Nest::contract) take_prologues(e, index);
+    if (nest_of(e) == Nest::contract) target_.is_gpu() ? take_prologues(e, index) : take_padding(e, index);
     for (int h : read_first_here(e, index)) {
       merge(h, group_[e.out()]);
       absorb_too(e, h);
@@ -425,6 +425,34 @@ class Grouper {
       for (const Eqn* m : groups_[h].members) assign(*m, index, Role::inner);
       pour(h, index);
     }
+  }
+
+  // Zeros around what the windows of a CPU's product slide over are added where it reads them:
+  //   y = pad(x); z = dot(windows(y), w)     one group instead of two
+  void take_padding(const Eqn& e, int index) {
+    if (!is_sliding(e.in(0))) return;
+    const Value v = behind_views(e.in(0));
+    const int h = v.eqn() && v.eqn()->op == &ops::pad ? group_[v] : -1;
+    if (h < 0 || groups_[h].members.size() != 1 || !surrounds_with_zeros(*v.eqn())) return;
+    if (is_result_[v] || !only_read_by(v, e, h)) return;
+    assign(*v.eqn(), index, Role::inner);
+    pour(h, index);
+  }
+
+  static bool is_zero(Value v) {
+    if (!v.eqn() || !is_constant(*v.eqn())) return false;
+    const Literal value = literal_of(*v.eqn());
+    return value.size() == 1 && value.bits(0) == 0;
+  }
+
+  // Something that lies in memory.
+  bool surrounds_with_zeros(const Eqn& pad) const {
+    const auto& a = pad.attrs<ops::Pad>();
+    const auto none_below = [](const auto& list) {
+      return std::all_of(list.begin(), list.end(), [](auto n) { return n >= 0; });
+    };
+    const bool is_spread = std::any_of(a.interior.begin(), a.interior.end(), [](auto n) { return n != 0; });
+    return none_below(a.low) && none_below(a.high) && !is_spread && !is_free(pad.in(0)) && is_zero(pad.in(1));
   }
 
   Value behind_views(Value v) const {

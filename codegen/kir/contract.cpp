@@ -98,6 +98,23 @@ Contract swapped(const Contract& c) {
   return result;
 }
 
+std::int64_t place_of(const Contract::Padding& padding, std::int64_t i) {
+  std::int64_t place = 0, step = 1;
+  for (std::size_t d = padding.padded.size(); d-- > 0; step *= padding.extents[d]) {
+    const std::int64_t at = i % padding.padded[d] - padding.low[d];
+    if (at < 0 || at >= padding.extents[d]) return -1;
+    place += at * step;
+    i /= padding.padded[d];
+  }
+  return place;
+}
+
+std::size_t outside_of_rows(const Contract::Padding& padding, const std::vector<std::int64_t>& extents) {
+  std::size_t d = extents.size();
+  while (d > 0 && padding.padded[d - 1] == padding.extents[d - 1] && extents[d - 1] == padding.extents[d - 1]) --d;
+  return d;
+}
+
 void run_contract(const Contract& c, void* const* buffers) {
   const auto* lhs = static_cast<const std::byte*>(buffers[0]);
   const auto* rhs = static_cast<const std::byte*>(buffers[1]);
@@ -115,9 +132,11 @@ void run_contract(const Contract& c, void* const* buffers) {
         const std::int64_t right = base(c.rhs_offset, &Contract::Dims::rhs_strides);
         std::uint64_t sum = 0;
         for (std::int64_t k = 0; k < terms; ++k) {
-          const std::int64_t i = left + offset_of(k, c.k.extents, c.k.lhs_strides);
+          const std::int64_t there = left + offset_of(k, c.k.extents, c.k.lhs_strides);
+          const std::int64_t i = c.padding ? place_of(*c.padding, there) : there;
           const std::int64_t j = right + offset_of(k, c.k.extents, c.k.rhs_strides);
-          sum = accumulate(c.accumulate, converted(read_element(lhs + i * lhs_size, lhs_size), c.lhs, c.accumulate),
+          const std::uint64_t a = i < 0 ? 0 : read_element(lhs + i * lhs_size, lhs_size);
+          sum = accumulate(c.accumulate, converted(a, c.lhs, c.accumulate),
                            converted(read_element(rhs + j * rhs_size, rhs_size), c.rhs, c.accumulate), sum);
         }
         const std::int64_t at = base(c.out_offset, &Contract::Dims::out_strides);

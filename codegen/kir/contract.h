@@ -15,10 +15,20 @@ struct StridedOperand {
   int node = -1;                       // an input of the group
   std::int64_t offset = 0;
   std::vector<std::int64_t> strides;   // per logical dim of the operand
+  std::optional<Contract::Padding> padding = std::nullopt;
 };
 
-/// nullopt where reading `node` is more than one load at a strided address.
-std::optional<StridedOperand> strided_operand(const Group& group, int node);
+/// nullopt where reading `node` is more than one load at a strided address; of `stored`, if that is a node, as if it
+/// were one input more.
+std::optional<StridedOperand> strided_operand(const Group& group, int node, int stored = -1);
+
+/// The same of a view of zeros around an input.
+std::optional<StridedOperand> padded_operand(const Group& group, int node);
+
+/// Element i of the padded array in the one that lies in memory; -1: it is a zero.
+std::int64_t place_of(const Contract::Padding& padding, std::int64_t i);
+/// How many dims are outside of the last ones, of which `extents` are whole and none is padded.
+std::size_t outside_of_rows(const Contract::Padding& padding, const std::vector<std::int64_t>& extents);
 
 /// The group's contraction; -1 where there is none.
 int contraction_of(const Group& group);

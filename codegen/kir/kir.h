@@ -164,7 +164,13 @@ struct Contract {
     std::vector<std::int64_t> extents;
     std::vector<std::int64_t> lhs_strides, rhs_strides, out_strides;  // one per extent; zero where absent
   };
+  /// CPU: zeros around an operand, the left one as long as nobody has exchanged them. Its offset and strides are those
+  /// of an array of `padded` extents, in which what lies in memory, an array of `extents`, begins at `low`.
+  struct Padding {
+    std::vector<std::int64_t> padded, low, extents;
+  };
   Dims batch, m, n, k;
+  std::optional<Padding> padding = std::nullopt;
   std::int64_t lhs_offset = 0, rhs_offset = 0, out_offset = 0;
   BufferId result = 2;  // the parameter that out is
   DType lhs = DType::f32, rhs = DType::f32, out = DType::f32, accumulate = DType::f32;

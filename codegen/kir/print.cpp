@@ -61,10 +61,14 @@ std::string text_of(const Contract& c) {
     return fmt::format(" {}=[{}] lhs[{}] rhs[{}] out[{}]", what, fmt::join(d.extents, ", "),
                        fmt::join(d.lhs_strides, ", "), fmt::join(d.rhs_strides, ", "), fmt::join(d.out_strides, ", "));
   };
-  return fmt::format("contract {} x {} -> p{} {} in {}{}{}{}{}{} offsets {}, {}, {}\n", name(c.lhs), name(c.rhs),
+  std::string padding;
+  if (c.padding)
+    padding = fmt::format(" padded [{}] low[{}] to [{}]", fmt::join(c.padding->extents, ", "),
+                          fmt::join(c.padding->low, ", "), fmt::join(c.padding->padded, ", "));
+  return fmt::format("contract {} x {} -> p{} {} in {}{}{}{}{}{} offsets {}, {}, {}{}\n", name(c.lhs), name(c.rhs),
                      c.result, name(c.out), name(c.accumulate), c.precision == Precision::tf32 ? " by tf32" : "",
                      dims("batch", c.batch), dims("m", c.m), dims("n", c.n), dims("k", c.k), c.lhs_offset, c.rhs_offset,
-                     c.out_offset);
+                     c.out_offset, padding);
 }
 
 class Printer {

@@ -25,6 +25,7 @@ ContractEmitter::ContractEmitter(llvm::Function& function, const ContractPlan& p
   lhs_ = parameter(plan_.is_swapped ? 1 : 0);
   rhs_ = parameter(plan_.is_swapped ? 0 : 1);
   out_ = parameter(plan_.contract.result);
+  if (plan_.has_image()) (plan_.is_swapped ? rhs_ : lhs_) = parameter(packed_);
 }
 
 void ContractEmitter::emit() {
@@ -54,7 +55,7 @@ void ContractEmitter::emit() {
 void ContractEmitter::emit_unit(Block rows, Block columns, Value row_block, Value column_block) {
   const kir::Contract& c = plan_.contract;
   if (plan_.is_direct) {
-    if (!plan_.shared.empty()) packed_rhs_ = shared_block(false, column_block);
+    if (plan_.has_panels()) packed_rhs_ = shared_block(false, column_block);
     return emit_direct_unit(batch_, rows, columns);
   }
   Value lhs = batch_of(c.lhs, lhs_, c.lhs_offset, c.batch.lhs_strides, batch_);
@@ -64,7 +65,7 @@ void ContractEmitter::emit_unit(Block rows, Block columns, Value row_block, Valu
     packed_lhs_ = shared_block(true, batch_);
     return plan_.is_turned ? emit_turned_unit(rhs, out, columns) : emit_streamed_unit(rhs, out, rows, columns);
   }
-  if (!plan_.shared.empty()) {
+  if (plan_.has_panels()) {
     const auto of_batch = [&](std::int64_t blocks, Value block) {
       return b_.CreateAdd(b_.CreateMul(batch_, constant(blocks)), block);
     };
@@ -75,8 +76,10 @@ void ContractEmitter::emit_unit(Block rows, Block columns, Value row_block, Valu
 }
 
 // Units: batch outermost, then blocks of rows or columns; blocks of terms innermost.
-void ContractEmitter::emit_packing(bool is_lhs) {
-  emit_loop(b_, function_.getArg(1), function_.getArg(2), 1, [&](Value unit) { emit_packing_unit(unit, is_lhs); });
+void ContractEmitter::emit_packing(const ContractPlan::SharedPacking& packing) {
+  if (packing.is_image) return emit_image();
+  emit_loop(b_, function_.getArg(1), function_.getArg(2), 1,
+            [&](Value unit) { emit_packing_unit(unit, packing.is_lhs); });
   b_.CreateRetVoid();
 }
 
@@ -113,7 +116,7 @@ void ContractEmitter::emit_direct_unit(Value batches, Block rows, Block columns)
                   .rhs_term_strides = {c.k.rhs_strides.begin() + plan_.blocked_dims, c.k.rhs_strides.end()},
                   .inner_terms = {c.k.extents.begin() + plan_.blocked_dims + 1, c.k.extents.end()},
                   .continues = plan_.term_blocks > 1};
-  const bool has_panels = !plan_.shared.empty();
+  const bool has_panels = plan_.has_panels();
   if (has_panels) {
     shape.rhs = plan_.packed;
     std::int64_t step = plan_.tile_columns();
@@ -130,8 +133,14 @@ void ContractEmitter::emit_direct_unit(Value batches, Block rows, Block columns)
     const auto blocked = [&](const Strides& list) { return Strides(list.begin(), list.begin() + plan_.blocked_dims); };
     return offset(blocked(c.k.extents), blocked(strides), block);
   };
-  auto column_of_tiles = [&](llvm::Function* tile, Value batch, Value j, Value block) {
-    Value lhs = batch_of(c.lhs, lhs_, c.lhs_offset, c.batch.lhs_strides, batch);
+  if (plan_.box) {
+    Value first = b_.CreateMul(batches, constant(plan_.unit_batches));
+    copy_box(*plan_.box, b_.CreateAdd(constant(c.lhs_offset), offset(c.batch.extents, c.batch.lhs_strides, first)),
+             packed_lhs_);
+  }
+  auto column_of_tiles = [&](llvm::Function* tile, Value batch, Value i_batch, Value j, Value block) {
+    Value lhs = plan_.box ? element(c.lhs, packed_lhs_, b_.CreateMul(i_batch, constant(c.batch.lhs_strides.back())))
+                          : batch_of(c.lhs, lhs_, c.lhs_offset, c.batch.lhs_strides, batch);
     Value rhs = batch_of(c.rhs, rhs_, c.rhs_offset, c.batch.rhs_strides, batch);
     Value out = batch_of(c.out, out_, c.out_offset, c.batch.out_strides, batch);
     const Block terms = terms_of(block);
@@ -159,13 +168,13 @@ void ContractEmitter::emit_direct_unit(Value batches, Block rows, Block columns)
                   j);
     });
   };
-  const auto columns_of_tiles = [&](Value batch, Value block) {
-    emit_tile_columns(columns, [&](llvm::Function* tile, Value j) { column_of_tiles(tile, batch, j, block); });
+  const auto columns_of_tiles = [&](Value batch, Value i, Value block) {
+    emit_tile_columns(columns, [&](llvm::Function* tile, Value j) { column_of_tiles(tile, batch, i, j, block); });
   };
   emit_loop(b_, constant(0), constant(plan_.term_blocks), 1, [&](Value block) {
-    if (plan_.unit_batches == 1) return columns_of_tiles(batches, block);
+    if (plan_.unit_batches == 1) return columns_of_tiles(batches, constant(0), block);
     emit_loop(b_, constant(0), constant(plan_.unit_batches), 1, [&](Value i) {
-      columns_of_tiles(b_.CreateAdd(b_.CreateMul(batches, constant(plan_.unit_batches)), i), block);
+      columns_of_tiles(b_.CreateAdd(b_.CreateMul(batches, constant(plan_.unit_batches)), i), i, block);
     });
   });
 }
@@ -184,7 +193,7 @@ void ContractEmitter::emit_packed_unit(Value lhs, Value rhs, Value out, Block ro
   emit_loop(b_, constant(0), constant(plan_.term_blocks), 1, [&](Value block) {
     const Block terms = terms_of(block);
     Value a = packed_lhs_, b = packed_rhs_;
-    if (!plan_.shared.empty()) {
+    if (plan_.has_panels()) {
       a = packed_block(a, block, plan_.block_rows);
       b = packed_block(b, block, plan_.block_columns);
     } else {
@@ -306,10 +315,11 @@ llvm::Value* ContractEmitter::packed_block(Value packed, Value term_block, std::
 
 // Where all terms of a block of rows or columns lie in the temporary that they are packed into.
 llvm::Value* ContractEmitter::shared_block(bool is_lhs, Value block) {
-  const bool is_first = plan_.shared.front().is_lhs == is_lhs;
+  const int images = plan_.has_image() ? 1 : 0;
+  const bool is_first = plan_.shared[static_cast<std::size_t>(images)].is_lhs == is_lhs;
   const std::int64_t lanes = plan_.packed_lanes(plan_.terms);
   Value first = b_.CreateMul(block, constant((is_lhs ? plan_.block_rows : plan_.block_columns) * lanes));
-  return element(plan_.packed, parameter(packed_ + (is_first ? 0 : 1)), first);
+  return element(plan_.packed, parameter(packed_ + images + (is_first ? 0 : 1)), first);
 }
 
 ContractEmitter::Packing ContractEmitter::packing_of(bool is_lhs) const {

@@ -18,7 +18,7 @@ class ContractEmitter {
   ContractEmitter(llvm::Function& function, const ContractPlan& plan, int packed, const CpuTarget& target,
                   llvm::Function* epilogue = nullptr);
 
-  void emit_packing(bool is_lhs);  // a phase before the last
+  void emit_packing(const ContractPlan::SharedPacking& packing);  // a phase before the last
   void emit();                     // the last phase
 
  private:
@@ -82,6 +82,14 @@ class ContractEmitter {
   Value packed_lanes(Value terms);
   Value constant(std::int64_t value) { return b_.getInt64(value); }
 
+  // contract_box.cpp
+  void emit_image();
+  DType padded_dtype() const;
+  void copy_box(const ContractBox& box, Value start, Value to);
+  void copy_row(const ContractBox& box, std::size_t outside, const std::vector<Value>& first, Value from, Value into,
+                Value inside);
+  void copy_run(Value from, Value into, Value count, bool is_there);
+
   // contract_tile.cpp
   void make_tiles(TileShape shape);
   void emit_tile_columns(Block columns, llvm::function_ref<void(llvm::Function* tile, Value j)> body);
@@ -133,6 +141,7 @@ class ContractEmitter {
   Value packed_lhs_ = nullptr, packed_rhs_ = nullptr;    // of the current unit
   Value sums_ = nullptr;
   Value batch_ = nullptr;  // of the current unit
+  Value row_from_ = nullptr, row_to_ = nullptr;          // of the box that is copied
 };
 
 }  // namespace sheaf::codegen

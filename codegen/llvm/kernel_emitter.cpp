@@ -64,7 +64,7 @@ class Emitter {
     const ContractPlan plan = plan_contract(kernel_, target_);
     const int packed = static_cast<int>(kernel_.params.size() - plan.shared.size());
     for (const ContractPlan::SharedPacking& packing : plan.shared)
-      ContractEmitter(next(), plan, packed, target_).emit_packing(packing.is_lhs);
+      ContractEmitter(next(), plan, packed, target_).emit_packing(packing);
     llvm::Function& function = next();
     const bool has_epilogue = plan.epilogue != EpilogueOf::none;
     ContractEmitter(function, plan, packed, target_,

@@ -5,6 +5,7 @@
 #include "ir/ops/complex.h"
 #include "ir/ops/products.h"
 #include "ir/ops/rules.h"
+#include "ir/ops/slide.h"
 
 namespace sheaf::ir::ops {
 namespace {
@@ -162,6 +163,44 @@ Cost dot_cost(const Eqn& e) {
 constexpr std::string_view kBatchFields[] = {"lhs_batch", "rhs_batch"};
 constexpr BatchSlot kDotSlots[] = {{.operands = 0b11, .append = kBatchFields}};
 
+// Very many terms for few results are too little for several threads, and make one long chain of additions. How many
+// parts of the first contracted dim are summed each by itself: a function of rows, columns and terms alone.
+std::int64_t parts_of(const Eqn& e) {
+  constexpr std::int64_t kFewResults = 1 << 14, kLongSide = 1024, kLeastTerms = 2048;
+  const Dot& a = e.attrs<Dot>();
+  if (a.lhs.empty() || is_complex(e.out().dtype()) || e.out().type().num_elements() == 0) return 1;
+  std::int64_t terms = 1, batch = 1;
+  for (const std::int64_t d : a.lhs) terms *= e.in(0).dims()[d];
+  for (const std::int64_t d : a.lhs_batch) batch *= e.in(0).dims()[d];
+  if (terms < 2 * kLeastTerms) return 1;
+  const std::int64_t rows = e.in(0).type().num_elements() / batch / terms;
+  const std::int64_t columns = e.in(1).type().num_elements() / batch / terms;
+  if (rows * columns > kFewResults || std::max(rows, columns) > kLongSide) return 1;
+  std::int64_t parts = terms / kLeastTerms;
+  while (e.in(0).dims()[a.lhs[0]] % parts != 0) --parts;
+  return parts;
+}
+
+bool is_one_sum(const Eqn& e, const Target& target) { return target.is_gpu() || parts_of(e) == 1; }
+
+Values expand_long_dot(Builder& b, const Eqn& e, const Values& operands) {
+  const std::int64_t parts = parts_of(e);
+  if (parts == 1) return {b.emit(dot, operands, e.attrs<Dot>())};
+  const std::int64_t extent = e.in(0).dims()[e.attrs<Dot>().lhs[0]];
+  const auto parted = [&](Value x, std::int64_t dim) {
+    return windows_of(
+        x, {{.dim = static_cast<int>(dim), .extent = extent, .size = extent / parts, .stride = extent / parts}});
+  };
+  Dot a = e.attrs<Dot>();
+  const Value lhs = parted(operands[0], a.lhs[0]), rhs = parted(operands[1], a.rhs[0]);
+  a.lhs_batch.insert(a.lhs_batch.begin(), a.lhs[0]);
+  a.rhs_batch.insert(a.rhs_batch.begin(), a.rhs[0]);
+  a.lhs[0] = lhs.rank() - 1;
+  a.rhs[0] = rhs.rank() - 1;
+  if (size_bytes(e.out().dtype()) < size_bytes(accumulator(e.out().dtype()))) a.dtype = accumulator(e.out().dtype());
+  return {convert_to(reduce_dims(b.emit(dot, {lhs, rhs}, std::move(a)), ReduceKind::sum, {0}), e.out().dtype())};
+}
+
 }  // namespace
 
 constinit const OpDef dot = {
@@ -188,6 +227,8 @@ constinit const OpDef dot = {
                                 .accumulate = accumulator(product_dtype(e, a.dtype)),
                                 .precision = a.precision};
     },
+    .expand = expand_long_dot,
+    .has_kernel = is_one_sum,
     .on_parts = dot_on_parts,
     .eval = eval_dot,
     .cost = dot_cost,

@@ -6,6 +6,7 @@
 #include <limits>
 #include <vector>
 
+#include "runtime/counters.h"
 #include "sheaf/sheaf.h"
 
 using namespace sheaf;
@@ -202,4 +203,30 @@ TEST_CASE("padding beside an infinite element of the kernel gives NaN") {
   const V y = values(conv(x, k, {.padding = {{1, 1}}}));
   CHECK(std::isnan(y[0]));
   CHECK(V(y.begin() + 1, y.end()) == V(5, infinity));
+}
+
+TEST_CASE("zeros around images are in no array of their own: a convolution with padding is one kernel") {
+  if (to_string(devices()[0]).starts_with("cuda")) return;
+  const Array x = integers(1, {2, 8, 9, 16});
+  const auto check = [&](const Array& k, const Conv& o) {
+    Conv inside = o;
+    inside.padding = "VALID";
+    const auto f = jit([o](Array a, Array b) { return conv(a, b, o); });
+    const Array y = f(x, k), around = pad(x, {{0, 0}, {1, 1}, {1, 1}, {0, 0}});
+    CHECK(all_equal(y, conv(around, k, inside)));
+    synchronize();
+    const std::int64_t before = runtime::counters().launches;
+    f(x, k);
+    synchronize();
+    CHECK(runtime::counters().launches - before == 1);
+  };
+  for (const std::int64_t stride : {1, 2}) {
+    const Conv o{.strides = {stride, stride}, .padding = {{1, 1}, {1, 1}}};
+    check(integers(2, {3, 3, 16, 40}), o);
+    Conv each = o;
+    each.groups = 16;
+    check(integers(3, {3, 3, 1, 16}), each);
+    each.groups = 4;
+    check(integers(3, {3, 3, 4, 8}), each);
+  }
 }

@@ -71,6 +71,15 @@ TEST_CASE("weights that stay the same over calls are packed once, and packed aga
   for (int i = 0; i < 3; ++i) CHECK(distance(f(input(3), v), matmul(convert(input(3), f64), convert(v, f64))) < 1e-3);
 }
 
+TEST_CASE("very many terms of few results are summed in parts, which many threads share") {
+  if (is_gpu()) return;
+  const Array x = random::normal(random::key(1), {12, 20000}), y = random::normal(random::key(2), {20000, 9});
+  const auto product = jit([](Array a, Array b) { return matmul(a, b); });
+  CHECK(distance(product(x, y), matmul(convert(x, f64), convert(y, f64))) < 1e-2);
+  const auto batched = jit(vmap([](Array a, Array b) { return matmul(a, b); }));
+  CHECK(all_equal(batched(stack({x, x * 2}), stack({y, y}))(1), product(x * 2, y)));
+}
+
 }  // namespace
 
 TEST_CASE("[copies] a program" * doctest::skip()) {

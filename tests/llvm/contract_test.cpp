@@ -319,8 +319,11 @@ TEST_CASE("a kernel that lies beyond L2, or not along its columns, is packed for
   };
   for (const CpuTarget& target : runnable_targets()) {
     if (!target.has_fma) continue;
-    for (const Images& images :
-         {Images{2, 8, 3, 3, 1, 5}, {1, 9, 20, 3, 2, 40}, {3, 7, 1, 2, 1, 70}, {2, 7, 37, 2, 1, 65}, {2, 8, 0, 3, 1, 5}})
+    for (const Images& images : {Images{2, 8, 3, 3, 1, 5},
+                                 {1, 9, 20, 3, 2, 40},
+                                 {3, 7, 1, 2, 1, 70},
+                                 {2, 7, 37, 2, 1, 65},
+                                 {2, 8, 0, 3, 1, 5}})
       for (DType t : {f32, f64, bf16, i32}) {
         const Problem p = turned(sliding(images, false, t, t));
         if (images.channels >= 20) CHECK(is_packed(p, target));
@@ -363,6 +366,44 @@ Problem by_channel(const Images& s, bool is_gradient, DType in, DType out) {
   p.rhs_count = size_of(c.k) * s.channels;
   p.out_count = size_of(c.m) * s.channels;
   return p;
+}
+
+// The same of images without the outermost `low` and `high` elements of each side, with zeros in their place.
+Problem padded(Problem p, const Images& s, std::int64_t low, std::int64_t high) {
+  const std::int64_t extent = std::max<std::int64_t>(s.extent - low - high, 0);
+  p.contract.padding = {.padded = {s.count, s.extent, s.extent, s.channels},
+                        .low = {0, low, low, 0},
+                        .extents = {s.count, extent, extent, s.channels}};
+  p.lhs_count = s.count * extent * extent * s.channels;
+  return p;
+}
+
+TEST_CASE("zeros around images are added where a unit reads them, or once for all") {
+  std::mt19937 random(9);
+  for (const CpuTarget& target : runnable_targets()) {
+    if (!target.has_fma) continue;
+    for (const Images& images : {Images{2, 8, 3, 3, 1, 5},
+                                 {1, 11, 16, 3, 2, 40},
+                                 {3, 7, 1, 2, 1, 70},
+                                 {1, 20, 2, 5, 3, 17},
+                                 {2, 6, 256, 2, 2, 3},
+                                 {0, 8, 3, 3, 1, 5},
+                                 {2, 8, 0, 3, 1, 5}}) {
+      for (const bool is_gradient : {false, true}) {
+        for (DType t : {f32, bf16, i8}) check(padded(sliding(images, is_gradient, t, t), images, 1, 2), target, random);
+        for (DType t : {f32, f16, u8})
+          check(padded(by_channel(images, is_gradient, t, t), images, 2, 1), target, random);
+      }
+      const Problem p = padded(turned(sliding(images, false, f32, f32)), images, 0, 1);
+      CHECK(plan_contract(p.contract, target).box.has_value() == (p.lhs_count > 0));
+      check(p, target, random);
+      check(padded(sliding(images, false, f64, f64), images, 4, 4), target, random);  // some boxes are all zeros
+    }
+    const Images many{50, 15, 24, 2, 1, 3};
+    const Problem gradient = padded(sliding(many, true, f32, f32), many, 1, 0);
+    CHECK(plan_contract(gradient.contract, target).has_image());
+    check(gradient, target, random);
+  }
 }
 
 TEST_CASE("compiled contractions of each channel alone run along the channels, and equal the reference to the bit") {

@@ -67,6 +67,7 @@ Contract contract_of(const Group& g, int node, const StridedOperand& lhs, const 
   for (std::size_t i = 0; i < c.lhs_contract.size(); ++i) {
     add(contract.k, lhs_dims[c.lhs_contract[i]], lhs.strides[c.lhs_contract[i]], rhs.strides[c.rhs_contract[i]], 0);
   }
+  contract.padding = lhs.padding;
   contract.lhs_offset = lhs.offset;
   contract.rhs_offset = rhs.offset;
   contract.lhs = g.dtype(lhs_node);
@@ -80,14 +81,18 @@ Contract contract_of(const Group& g, int node, const StridedOperand& lhs, const 
 
 // ---- operands ----
 
-/// A nest with a loop for each dim of `node`, the first one's axis being 1, that does nothing but read it; nullopt
-/// where that takes more than index maps and scalar work.
-std::optional<Phase> reading(const Group& g, int node) {
+/// A nest with a loop for each dim of `node`, the first one's axis being 1, that does nothing but read it, `stored` as
+/// if it were an input; nullopt where that takes more than index maps and scalar work.
+std::optional<Phase> reading(const Group& g, int node, int stored = -1) {
   std::vector<Param> params;
   NodeBuffers buffers(g.nodes.size(), -1);
   for (int i = 0; i < g.num_inputs; ++i) {
     buffers[i] = i;
     params.push_back({g.dtype(i), g.nodes[i].type.num_elements(), Param::Access::read});
+  }
+  if (stored >= 0) {
+    buffers[stored] = static_cast<BufferId>(params.size());
+    params.push_back({g.dtype(stored), g.nodes[stored].type.num_elements(), Param::Access::read});
   }
   PhaseBuilder b(params, 1);
   Position position;
@@ -212,8 +217,22 @@ Phase epilogue(const Group& g, const Kernel& kernel, int node, const NodeBuffers
 
 }  // namespace
 
-std::optional<StridedOperand> strided_operand(const Group& g, int node) {
-  const std::optional<Phase> phase = reading(g, node);
+std::optional<StridedOperand> padded_operand(const Group& g, int node) {
+  int pad = node;
+  while (g.as<low::View>(pad) || g.as<low::Windows>(pad)) pad = g.nodes[pad].operands[0];
+  const auto* p = g.as<low::Pad>(pad);
+  if (!p) return std::nullopt;
+  const int from = g.nodes[pad].operands[0];
+  Contract::Padding padding{.padded = g.dims(pad), .low = p->low, .extents = g.dims(from)};
+  std::optional<StridedOperand> operand = strided_operand(g, node, pad);
+  if (from >= g.num_inputs || !operand) return std::nullopt;
+  operand->node = from;
+  operand->padding = std::move(padding);
+  return operand;
+}
+
+std::optional<StridedOperand> strided_operand(const Group& g, int node, int stored) {
+  const std::optional<Phase> phase = reading(g, node, stored);
   if (!phase) return std::nullopt;
   const Load* load = nullptr;
   bool is_one_load = true;

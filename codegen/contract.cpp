@@ -333,6 +333,15 @@ void part_terms(ContractPlan& p, std::int64_t wanted) {
   p.term_blocks = p.terms / (terms * part);
 }
 
+// Elements of lhs, in all positions of the rows: windows that are strides apart meet more of them than rows.
+std::int64_t lhs_per_term(const ContractPlan& p) {
+  const Dims& k = p.contract.k;
+  const std::int64_t met = p.has_lhs_columns ? p.columns : p.rows;
+  if (k.extents.size() < 2 || met == 0) return met;
+  const std::int64_t run = k.extents.back() * met;
+  return met * std::max<std::int64_t>(1, k.lhs_strides[k.lhs_strides.size() - 2] / std::max<std::int64_t>(run, 1));
+}
+
 void share_packing(ContractPlan& p, bool is_lhs) {
   const std::int64_t batches = p.is_direct ? 1 : p.batches;  // those of a direct plan share it
   const std::int64_t blocks = batches * (is_lhs ? p.row_blocks : p.column_blocks);
@@ -360,7 +369,7 @@ void plan_sliding(ContractPlan& p, const CpuTarget& target, const Dims& unmerged
   part_rows(p);
   p.block_terms = p.contract.k.extents[0];
   p.term_blocks = 1;
-  if (are_many) part_terms(p, kBlockBytes / ((p.rows + p.columns) * bytes));
+  if (are_many) part_terms(p, kBlockBytes / ((lhs_per_term(p) + p.columns) * bytes));
   const bool continues = p.term_blocks > 1;
   if (continues) p.unit_batches = std::max<std::int64_t>(1, all_rows / std::max<std::int64_t>(1, p.rows));
   const Tile tile = choose_sliding_tile(p, target, continues, rows_dims);
@@ -467,6 +476,15 @@ void plan_streamed_rows(ContractPlan& p, const CpuTarget& target) {
   share_packing(p, true);
 }
 
+// About as many terms, but whole runs along the innermost dim of k, or equal parts of one: they are then packed in
+// vectors.
+std::int64_t block_of_runs(const Dims& k, std::int64_t terms) {
+  const std::int64_t run = k.extents.back();
+  if (k.extents.size() == 1 || run < kShortestRun) return terms;
+  const std::int64_t part = run <= terms ? terms / run * run : divisor_below(run, terms);
+  return 2 * part > terms ? part : terms;
+}
+
 void plan_packed(ContractPlan& p, const CpuTarget& target) {
   const Tile tile = choose_tile(p, target);
   const int bytes = size_bytes(p.computed);
@@ -474,6 +492,7 @@ void plan_packed(ContractPlan& p, const CpuTarget& target) {
   p.tile_vectors = tile.vectors;
   p.term_blocks = std::max<std::int64_t>(1, ceil_div(p.packed_lanes(p.terms), kBlockTerms * 4 / bytes));
   p.block_terms = round_up(ceil_div(p.terms, p.term_blocks), p.lane_terms);
+  if (p.lane_terms == 1) p.block_terms = block_of_runs(p.contract.k, p.block_terms);
   p.term_blocks = std::max<std::int64_t>(1, ceil_div(p.terms, std::max<std::int64_t>(p.block_terms, 1)));
 
   std::int64_t most_rows = kBlockRows, most_columns = kBlockColumns;

@@ -10,9 +10,12 @@ namespace sheaf::codegen {
 
 void ContractEmitter::pack(const Packing& packing, Value from, Value to, Block outer, Block terms) {
   const bool outer_is_run = packing.strides->size() == 1 && packing.strides->front() == 1;
-  const Strides& inner_terms = plan_.contract.k.extents;
-  // Terms of several dims are taken a whole innermost dim at a time.
-  const bool term_is_run = packing.term_strides->back() == 1 && (inner_terms.size() == 1 || plan_.is_direct);
+  // Terms of several dims are taken by runs along the innermost one, where a block is whole runs or part of one.
+  const Strides& extents = plan_.contract.k.extents;
+  const std::int64_t run = extents.back(), block = plan_.is_direct ? plan_.terms : plan_.block_terms;
+  const bool are_aligned = run > 0 && block > 0 && (block % run == 0 || run % block == 0);
+  const bool has_runs = extents.size() == 1 || (plan_.lane_terms == 1 && are_aligned);
+  const bool term_is_run = packing.term_strides->back() == 1 && has_runs;
   const bool can_transpose = plan_.lanes > 1 && plan_.lanes <= 16;
   Value last = b_.CreateAdd(outer.first, b_.CreateSub(outer.count, constant(1)));
   Value lanes = packed_lanes(terms.count);
@@ -66,12 +69,15 @@ void ContractEmitter::pack_runs_of_terms(const Packing& packing, Value from, Val
                                          Block terms) {
   const Strides &extents = plan_.contract.k.extents, &strides = *packing.term_strides;
   if (extents.size() == 1) return pack_transposed(packing, from, to, first, last, terms);
-  const std::int64_t run = extents.back();
-  emit_loop(b_, constant(0), constant(plan_.terms / run), 1, [&](Value i) {
-    Value start = offset({extents.begin(), extents.end() - 1}, {strides.begin(), strides.end() - 1}, i);
-    pack_transposed(packing, element(packing.dtype, from, start),
-                    element(plan_.packed, to, b_.CreateMul(i, constant(run * packing.width))), first, last,
-                    {constant(0), constant(run)});
+  const std::int64_t run = extents.back(), block = plan_.is_direct ? plan_.terms : plan_.block_terms;
+  const auto pack_run = [&](Value first_term, Value into, Value count) {
+    Value start = offset(extents, strides, first_term);
+    pack_transposed(packing, element(packing.dtype, from, start), into, first, last, {constant(0), count});
+  };
+  if (block < run) return pack_run(terms.first, to, terms.count);
+  emit_loop(b_, constant(0), terms.count, run, [&](Value i) {
+    pack_run(b_.CreateAdd(terms.first, i), element(plan_.packed, to, b_.CreateMul(i, constant(packing.width))),
+             constant(run));
   });
 }
 

@@ -235,6 +235,24 @@ TEST_CASE("compiled products of few rows with columns along their terms equal th
   }
 }
 
+TEST_CASE("terms in several runs, as those of many images are, are packed run by run") {
+  std::mt19937 random(10);
+  for (const CpuTarget& target : runnable_targets()) {
+    if (!target.has_fma) continue;
+    for (const auto& [images, run] :
+         {std::pair<std::int64_t, std::int64_t>(3, 40), {5, 700}, {40, 17}, {0, 8}, {8, 0}}) {
+      for (DType t : {f32, f64, bf16}) {
+        const std::int64_t m = 21, n = 37;
+        Problem p = problem({}, {m}, {n}, {images, run}, t, t);
+        p.contract.m.lhs_strides = p.contract.n.rhs_strides = {run};
+        p.contract.k.lhs_strides = {m * run, 1};
+        p.contract.k.rhs_strides = {n * run, 1};
+        check(p, target, random);
+      }
+    }
+  }
+}
+
 struct Images {
   std::int64_t count, extent, channels, window, stride, outputs;
 };

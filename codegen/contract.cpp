@@ -575,7 +575,9 @@ ContractPlan plan_contract(const kir::Contract& contract, const CpuTarget& targe
   // Of rows and columns as the epilogue knows them.
   const bool slides = p.has_lhs_columns ||
                       (!can_be_direct(p) && !(is_one_dim(p.contract.m) && is_one_dim(p.contract.k)) && can_slide(p));
-  if (box || slides || p.is_swapped) p.epilogue = EpilogueOf::none;
+  if (slides || p.is_swapped) p.epilogue = EpilogueOf::none;
+  if (box && epilogue != EpilogueOf::none)  // all rows of a unit are neighbours
+    p.epilogue = size_of(contract.batch) == 1 ? EpilogueOf::result : EpilogueOf::none;
   if (box) {
     plan_boxed(p, target, *std::move(box));
   } else if (slides) {
@@ -601,9 +603,11 @@ ContractPlan plan_contract(const kir::Kernel& kernel, const CpuTarget& target) {
   const bool is_stored = result.access != kir::Param::Access::temporary;
   ContractPlan p = plan_contract(*kernel.contract, target, is_stored ? EpilogueOf::result : EpilogueOf::sums);
   if (p.epilogue == EpilogueOf::none) return p;
-  const double element_ps = static_cast<double>(kir::estimate_unit_ps(*follows)) /
-                            static_cast<double>(std::max<std::int64_t>(p.rows * p.columns, 1));
-  const std::int64_t elements = std::min(p.block_rows, p.rows) * std::min(p.block_columns, p.columns);
+  const std::int64_t all = size_of(kernel.contract->m) * size_of(kernel.contract->n);
+  const double element_ps =
+      static_cast<double>(kir::estimate_unit_ps(*follows)) / static_cast<double>(std::max<std::int64_t>(all, 1));
+  const std::int64_t elements =
+      p.unit_batches * p.tile_groups * std::min(p.block_rows, p.rows) * std::min(p.block_columns, p.columns);
   p.phases.back().unit_ps += static_cast<std::int64_t>(element_ps * static_cast<double>(elements));
   return p;
 }

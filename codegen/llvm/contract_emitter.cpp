@@ -47,7 +47,12 @@ void ContractEmitter::emit() {
     batch_ = batch;
     const Block rows = rows_of(row_block), columns = columns_of(column_block);
     emit_unit(rows, columns, row_block, column_block);
-    if (plan_.epilogue == EpilogueOf::result) do_epilogue(rows, columns);
+    if (plan_.epilogue != EpilogueOf::result) return;
+    if (!plan_.box) return do_epilogue(rows, columns);
+    const std::int64_t unit_rows = plan_.unit_batches * plan_.tile_groups * plan_.rows;
+    Value first = b_.CreateMul(batch_, constant(unit_rows));
+    batch_ = constant(0);  // of what is one batch as the epilogue knows it
+    do_epilogue({first, constant(unit_rows)}, columns);
   });
   b_.CreateRetVoid();
 }

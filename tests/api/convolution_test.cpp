@@ -219,6 +219,10 @@ TEST_CASE("zeros around images are in no array of their own: a convolution with 
     f(x, k);
     synchronize();
     CHECK(runtime::counters().launches - before == 1);
+    const Array bias = integers(4, {k.shape().back()});
+    const auto layer = [](Array a, Array b) { return maximum(a + b, 0.0f) * 2.0f; };
+    const auto whole = jit([o, layer](Array a, Array b, Array c) { return layer(conv(a, b, o), c); });
+    CHECK(all_equal(whole(x, k, bias), layer(y, bias)));
   };
   for (const std::int64_t stride : {1, 2}) {
     const Conv o{.strides = {stride, stride}, .padding = {{1, 1}, {1, 1}}};

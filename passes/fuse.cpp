@@ -5,6 +5,8 @@
 #include <absl/container/flat_hash_map.h>
 #include <absl/container/flat_hash_set.h>
 
+#include <algorithm>
+
 #include "ir/builder.h"
 #include "ir/check.h"
 #include "ir/op.h"
@@ -41,8 +43,11 @@ class Body {
  public:
   Body(const Grouping& grouping, int index, const Target& target)
       : grouping_(grouping), index_(index), target_(target), b_("body") {
-    for (const Eqn* m : grouping.groups[index].members) {
-      reads_in_memory_ = nest_of(*m) == Nest::contract || nest_of(*m) == Nest::host;
+    const std::vector<const Eqn*>& members = grouping.groups[index].members;
+    const auto is_contraction = [](const Eqn* m) { return nest_of(*m) == Nest::contract; };
+    if (members.size() > 1 && std::any_of(members.begin(), members.end(), is_contraction)) read_in_order(members);
+    for (const Eqn* m : members) {
+      reads_in_memory_ = is_contraction(m) || nest_of(*m) == Nest::host;
       copy(*m);
     }
   }
@@ -56,6 +61,28 @@ class Body {
   const Values& operands() const { return operands_; }
 
  private:
+  // Operands in the order in which they are made. Kernels come in the order of their operands, and what follows a
+  // product may be older than what it multiplies:
+  //   sum3 = sum2 + dot(y3, dz3)     sum2 has to be done before dz3 is begun, or all of dz1, dz2, .. are kept
+  void read_in_order(const std::vector<const Eqn*>& members) {
+    Values all;
+    absl::flat_hash_set<Value> seen;
+    for (const Eqn* m : members)
+      for (Value v : m->operands) add_sources(v, seen, all);
+    std::stable_sort(all.begin(), all.end(),
+                     [&](Value a, Value b) { return grouping_.group[a] < grouping_.group[b]; });
+    for (Value v : all) read(v);
+  }
+
+  void add_sources(Value v, absl::flat_hash_set<Value>& seen, Values& all) const {
+    if (!seen.insert(v).second) return;
+    if (!v.eqn()) return all.push_back(v);
+    const int group = grouping_.group[v];
+    if (group == index_ || is_constant(v)) return;
+    if (group >= 0) return all.push_back(v);
+    for (Value in : v.eqn()->operands) add_sources(in, seen, all);
+  }
+
   Value read(Value v) {
     if (auto it = map_.find(v); it != map_.end()) return it->second;
     const bool is_dense = is_constant(v) && (v.rank() > 0 || reads_in_memory_);

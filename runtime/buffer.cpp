@@ -29,7 +29,8 @@ SpanOf copy_span(std::string_view name, std::int64_t bytes, Loc loc) {
 /// What this waits for, and what comes before that, is done here where it can be: to wake the queue's thread, and be
 /// woken by it, takes longer than small work does.
 absl::Status wait_for(Device& device, Completion& completion) {
-  while (!completion.is_issued() && device.queue().help()) {}
+  const bool may_help = check_not_in_host_call().ok();
+  while (may_help && !completion.is_issued() && device.queue().help()) {}
   return completion.wait();
 }
 

@@ -16,6 +16,7 @@
 #include "runtime/fork.h"
 #include "runtime/host_call.h"
 #include "runtime/recycled.h"
+#include "runtime/scratch.h"
 #include "runtime/thread_pool.h"
 
 namespace sheaf::runtime {
@@ -301,6 +302,12 @@ absl::Status Executable::warm(Device& device) const {
     if (device.backend().is_host()) sizes.push_back(program_.arena_bytes);
     for (const ir::Type& output : program_.outputs) sizes.push_back(output.bytes());
   }
+  std::int64_t scratch = 0;
+  for (const KernelPtr& kernel : kernels_)
+    for (const codegen::Phase& phase : kernel->code().phases) scratch = std::max(scratch, phase.scratch_bytes);
+  const int threads = scratch > 0 && device.backend().is_host() ? ThreadPool::global().threads() + 1 : 0;
+  for (int t = 0; t < threads; ++t)  // of the pool, the queue, and who waits
+    sizes.push_back(scratch_block_bytes(scratch));
   for (const std::int64_t bytes : sizes) {
     auto memory = Memory::allocate(device.allocator(), bytes, Loc{});
     if (!memory.ok()) return memory.status();

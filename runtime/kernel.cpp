@@ -38,9 +38,7 @@ class ThreadScratch {
   std::byte* get(std::int64_t bytes) {
     if (bytes <= block_.bytes) return block_.data;
     Allocator::host().release(std::exchange(block_, {}));
-    // A power of two, so that a few growing requests do not leave a trail of sizes.
-    const auto size = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(bytes)));
-    absl::StatusOr<Block> block = Allocator::host().allocate(size, Loc{});
+    absl::StatusOr<Block> block = Allocator::host().allocate(scratch_block_bytes(bytes), Loc{});
     if (!block.ok()) throw std::bad_alloc();
     block_ = *block;
     return block_.data;
@@ -60,6 +58,11 @@ void run_phase(const codegen::Phase& phase, std::int64_t unit_ps, Run&& run) {
 }
 
 }  // namespace
+
+// A power of two, so that a few growing requests do not leave a trail of sizes.
+std::int64_t scratch_block_bytes(std::int64_t bytes) {
+  return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(bytes)));
+}
 
 std::byte* thread_scratch(std::int64_t bytes) {
   thread_local ThreadScratch scratch;

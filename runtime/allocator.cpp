@@ -24,6 +24,7 @@
 #include "fmt/format.h"
 #include "ir/log.h"
 #include "runtime/counters.h"
+#include "runtime/fork.h"
 
 namespace sheaf::runtime {
 namespace {
@@ -266,7 +267,7 @@ std::vector<LineUse> Allocator::State::uses() const {
   return all;
 }
 
-/// Before a large block goes. A program in steady state has noted its peak, and one that grows notes each 2 percent.
+/// Before a block goes. A program in steady state has noted its peak, and one that grows notes each 2 percent.
 void Allocator::State::note_peak() {
   if (stats.bytes_in_use <= noted_peak + noted_peak / 50) return;
   noted_peak = stats.bytes_in_use;
@@ -311,6 +312,7 @@ Allocator::~Allocator() {
 }
 
 absl::StatusOr<Block> Allocator::allocate(std::int64_t bytes, Loc made_at) {
+  if (absl::Status status = check_not_forked(); !status.ok()) return status;
   State& s = *state_;
   for (;;) {
     {
@@ -327,10 +329,10 @@ absl::StatusOr<Block> Allocator::allocate(std::int64_t bytes, Loc made_at) {
 }
 
 void Allocator::release(Block block) {
-  if (!block.data) return;
+  if (!block.data || !check_not_forked().ok()) return;  // whoever held the mutex does not exist in a forked child
   State& s = *state_;
   std::lock_guard lock(s.mutex);
-  if (block.bytes > kLargestSmall) s.note_peak();
+  s.note_peak();
   --s.stats.blocks;
   s.stats.bytes_in_use -= block.bytes;
   if (block.bytes <= kLargestSmall) {

@@ -190,6 +190,8 @@ void ensure_devices(int count, Loc loc) {
 namespace {
 
 runtime::Device& known_device(Device device, Loc loc) {
+  if (const absl::Status status = runtime::check_not_forked(); !status.ok())
+    throw RuntimeError(loc, std::string(status.message()));
   const std::vector<runtime::Device*> all = runtime::devices();
   if (device.id >= 0 && device.id < std::ssize(all)) return *all[device.id];
   throw RuntimeError(loc, fmt::format("there is no device {}, only {} to {}", to_string(device), all.front()->name(),

@@ -1,5 +1,6 @@
 // jit: one cache per function from signatures to traced programs. Finding a known signature compares type pointers with
-// those of the last call; only a new one is hashed, traced and compiled, once even if many threads bring it.
+// those of the last few; only another one is hashed, and a new one traced and compiled, once even if many threads bring
+// it.
 #include "sheaf/jit.h"
 
 #include <absl/container/flat_hash_map.h>
@@ -7,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <mutex>
 
@@ -84,8 +86,10 @@ class detail::JitFunction {
   }
 
   EntryPtr find(const FlatCall& call) {
-    const Entry* last = last_.load(std::memory_order_acquire);
-    if (last && matches(*last, call)) return EntryPtr(EntryPtr(), last);  // never freed before this
+    for (const std::atomic<const Entry*>& one : recent_) {
+      const Entry* entry = one.load(std::memory_order_acquire);
+      if (entry && matches(*entry, call)) return EntryPtr(EntryPtr(), entry);  // never freed before this
+    }
     return find_or_trace(call);
   }
 
@@ -183,7 +187,7 @@ class detail::JitFunction {
     }
     std::lock_guard lock(mutex_);
     if (made) entries_.push_back(made);
-    last_.store(entry->get(), std::memory_order_release);
+    recent_[next_recent_++ % recent_.size()].store(entry->get(), std::memory_order_release);
     return *entry;
   }
 
@@ -319,9 +323,10 @@ class detail::JitFunction {
   std::unique_ptr<BucketedCalls> bucketed_;  // null: there are none
   std::string what_, name_;
   std::atomic<std::int64_t> traces_{0};
-  std::atomic<const Entry*> last_{nullptr};
+  std::array<std::atomic<const Entry*>, 4> recent_{};  // that calls have come to; of more, who comes is hashed
   runtime::SingleFlightMap<std::string, EntryPtr> cache_;
-  mutable std::mutex mutex_;  // guards entries_
+  mutable std::mutex mutex_;  // guards what follows
+  std::size_t next_recent_ = 0;
   std::vector<EntryPtr> entries_;  // all that can be reused, for ever
 };
 

@@ -43,6 +43,13 @@ TEST_CASE("a hot call asks for no memory") {
   CHECK(allocations_of([&] { f(y, b).wait(); }) == 0);
 }
 
+TEST_CASE("nor do calls of several shapes that take turns") {
+  const auto f = jit([](Array a) { return a * 0.25; });
+  const Array x = ones({8}), y = ones({2, 4}), z = ones({8}, f64);
+  for (const Array& a : {x, y, z}) compiled(f, a);
+  CHECK(allocations_of([&] { f(x), f(y), f(z); }) == 0);
+}
+
 TEST_CASE("nor does one of trees, several results, numbers, donated buffers or intermediate results") {
   const auto step = jit([](Layer l, Array lr) { return Layer{l.W - lr * l.b, l.b * 0.5}; });
   Layer l{ones({4}), ones({4})};

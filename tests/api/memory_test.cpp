@@ -65,6 +65,17 @@ TEST_CASE("what lived when most memory was in use is told after it is gone") {
   CHECK(static_cast<double>(all) >= 0.98 * static_cast<double>(memory_stats().peak_bytes));
 }
 
+TEST_CASE("of small arrays too: the peak is told after they are gone") {
+  const std::int64_t most = memory_stats().peak_bytes;
+  {
+    std::vector<Array> all;
+    while (memory_stats().peak_bytes < most + 4 * kMiB) all.push_back(zeros({16 << 10}).wait());  // 64 KiB each
+  }
+  std::int64_t told = 0;
+  for (const MemoryUse& use : peak_memory()) told += use.bytes;
+  CHECK(static_cast<double>(told) >= 0.98 * static_cast<double>(memory_stats().peak_bytes));
+}
+
 TEST_CASE("memory of a device that is not there is refused on the user's line") {
   CHECK(tests::message_here([] {
           (void)live_memory(Device{1000});

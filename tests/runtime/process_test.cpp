@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <future>
 #include <string>
+#include <thread>
 
 #include "runtime/thread_pool.h"
 #include "sheaf/device.h"
@@ -45,6 +47,13 @@ TEST_CASE("a forked child gets an error from every entry point and does not hang
     } catch (const RuntimeError& error) {
       if (!tests::with_here(error.what(), {}).starts_with("HERE: " + says)) return 5;
     }
+    if (!is_clear(Buffer::failed(device(0), 4, absl::UnknownError("x"), {}).status())) return 7;
+    try {
+      (void)memory_stats();
+      return 8;
+    } catch (const RuntimeError& error) {
+      if (!tests::with_here(error.what(), {}).starts_with("HERE: " + says)) return 9;
+    }
     std::int64_t sum = 0;  // serial, so no thread is needed
     ThreadPool::global().parallel_for(100, 1, [&](std::int64_t begin, std::int64_t end) { sum += end - begin; });
     return sum == 100 ? 0 : 6;
@@ -52,6 +61,30 @@ TEST_CASE("a forked child gets an error from every entry point and does not hang
   testing::open_gate();
   CHECK(result == 0);
   CHECK(testing::only_value(pending) == 13);
+}
+
+TEST_CASE("a child forked while another thread is in the allocator drops its arrays and ends") {
+  std::promise<void> inside, leave;
+  Allocator allocator({.source = {.take =
+                                      [&, regions = 0](std::int64_t bytes) mutable {
+                                        if (regions++ > 0) inside.set_value(), leave.get_future().wait();
+                                        return Allocator::host_pages().take(bytes);
+                                      },
+                                  .give_back = Allocator::host_pages().give_back}});
+  auto block = allocator.allocate(100, Loc{});
+  REQUIRE(block.ok());
+  ThreadPool pool(2);
+  pool.parallel_for(2, 1, [](std::int64_t, std::int64_t) {});  // from now on children know that they were forked
+  std::thread other([&] { (void)allocator.allocate(std::int64_t{1} << 30, Loc{}); });
+  inside.get_future().wait();
+  const int status = run_in_child([&] {
+    alarm(20);
+    allocator.release(*block);
+    return 0;
+  });
+  leave.set_value();
+  other.join();
+  CHECK(status == 0);
 }
 
 /// Holds a buffer until after main.

@@ -25,6 +25,7 @@
 #include "ir/log.h"
 #include "runtime/counters.h"
 #include "runtime/fork.h"
+#include "runtime/packed_copies.h"
 
 namespace sheaf::runtime {
 namespace {
@@ -392,7 +393,7 @@ std::int64_t bytes_there_are() {
 
 Allocator& Allocator::host() {
   static Allocator* const allocator = [] {
-    Options options{.limit_bytes = bytes_there_are()};
+    Options options{.limit_bytes = bytes_there_are(), .make_room = drop_packed_copies};
     if (const char* text = std::getenv("SHEAF_MEMORY_LIMIT"); text && *text) {
       const auto limit = parse_bytes(text, sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE));
       if (limit.ok()) options.limit_bytes = *limit;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <mutex>
 #include <string_view>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "ir/log.h"
 #include "runtime/buffer.h"
 #include "runtime/counters.h"
+#include "runtime/fork.h"
 
 namespace sheaf::runtime {
 
@@ -44,8 +46,9 @@ std::int64_t limit_bytes() {
 // The copies of the process that are kept.
 class Shelf {
  public:
-  std::mutex mutex;  // guards all copies
+  std::recursive_mutex mutex;  // guards all copies; memory for one may be asked for under it
   std::uint64_t clock = 0;
+  bool is_growing = false;  // then none is dropped for want of memory: copies do not drive out copies
 
   void keep(PackedCopy& copy, std::shared_ptr<Memory> memory) {
     copy.memory = std::move(memory);
@@ -74,6 +77,15 @@ class Shelf {
     return true;
   }
 
+  bool clear() {
+    if (is_growing) return false;
+    std::vector<PackedCopy*> made;
+    std::ranges::copy_if(kept_, std::back_inserter(made), &PackedCopy::is_made);
+    for (PackedCopy* copy : made) drop(*copy);
+    counters().packed_copies_dropped.fetch_add(std::ssize(made), std::memory_order_relaxed);
+    return !made.empty();
+  }
+
  private:
   std::vector<PackedCopy*> kept_;
   std::int64_t bytes_ = 0;
@@ -94,6 +106,7 @@ PackedCopy* find(const std::vector<std::unique_ptr<PackedCopy>>& copies, const s
 PackedCopies::PackedCopies() = default;
 
 PackedCopies::~PackedCopies() {
+  if (!check_not_forked().ok()) return;  // whoever held the mutex does not exist in a forked child
   std::lock_guard lock(shelf().mutex);
   for (const auto& copy : copies_)
     if (copy->memory) shelf().drop(*copy);
@@ -110,7 +123,9 @@ PackedCopies::Place PackedCopies::place(const std::string& layout, std::int64_t 
     return {copy->memory, true};
   }
   if (last_use == 0 || !shelf().make_room(bytes, last_use)) return {};
+  shelf().is_growing = true;
   absl::StatusOr<std::shared_ptr<Memory>> memory = Memory::allocate(Allocator::host(), bytes, Loc{});
+  shelf().is_growing = false;
   if (!memory.ok()) return {};
   shelf().keep(*copy, *memory);
   return {*std::move(memory), false};
@@ -122,6 +137,11 @@ void PackedCopies::finish(const std::string& layout, bool is_made) {
   copy.is_made = is_made;
   if (is_made) counters().packed_copies_kept.fetch_add(1, std::memory_order_relaxed);
   else shelf().drop(copy);
+}
+
+bool drop_packed_copies() {
+  std::lock_guard lock(shelf().mutex);
+  return shelf().clear();
 }
 
 }  // namespace sheaf::runtime

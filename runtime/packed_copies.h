@@ -35,4 +35,7 @@ class PackedCopies {
   std::vector<std::unique_ptr<PackedCopy>> copies_;  // by layout
 };
 
+/// Lets go of all copies, for where memory runs out; false where there is none to let go of.
+bool drop_packed_copies();
+
 }  // namespace sheaf::runtime

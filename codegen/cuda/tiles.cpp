@@ -48,8 +48,8 @@ template <int Columns> __device__ __forceinline__ int sf_wide_tile_at(int row, i
   constexpr int runs = Columns / 8, group = runs % 4 == 0 ? 4 : runs % 2 == 0 ? 2 : 1;
   return row * Columns + (column ^ (int)((unsigned)row / (4 / group) % group * 8));
 })"},
-    {"sf_registers_to_tf32", R"(
-__device__ __forceinline__ void sf_registers_to_tf32(sf_u32* r) {
+    {"sf_fragment_to_tf32", R"(
+__device__ __forceinline__ void sf_fragment_to_tf32(sf_u32* r) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) r[i] = sf_float_to_tf32(__uint_as_float(r[i]));
 })"},
@@ -67,7 +67,7 @@ template <int Columns, bool IsLhs> __device__ __forceinline__ void sf_turned_fra
     {"sf_lhs_fragment_tf32", R"(
 template <int Columns> __device__ __forceinline__ void sf_lhs_fragment_tf32(sf_u32* r, const sf_u16* tile, int m, int k) {
   sf_lhs_fragment<2 * Columns>(r, tile, m, 2 * k);
-  sf_registers_to_tf32(r);
+  sf_fragment_to_tf32(r);
 }
 template <int Columns> __device__ __forceinline__ void sf_lhs_fragment_tf32_trans(sf_u32* r, const sf_u16* tile, int m, int k) {
   sf_turned_fragment_tf32<Columns, true>(r, tile, m, k);
@@ -75,7 +75,7 @@ template <int Columns> __device__ __forceinline__ void sf_lhs_fragment_tf32_tran
     {"sf_rhs_fragments_tf32", R"(
 template <int Columns> __device__ __forceinline__ void sf_rhs_fragments_tf32(sf_u32* r, const sf_u16* tile, int n, int k) {
   sf_rhs_fragments<2 * Columns>(r, tile, n, 2 * k);
-  sf_registers_to_tf32(r);
+  sf_fragment_to_tf32(r);
 }
 template <int Columns> __device__ __forceinline__ void sf_rhs_fragments_tf32_trans(sf_u32* r, const sf_u16* tile, int n, int k) {
   sf_turned_fragment_tf32<Columns, false>(r, tile, n, k);

@@ -53,9 +53,9 @@ class CpuBackend final : public Backend {
     return absl::OkStatus();
   }
   absl::Status load(Kernel&) override { return absl::OkStatus(); }
-  absl::Status run(Kernel& kernel, std::span<void* const> buffers) override {
+  absl::Status run(Kernel& kernel, std::span<void* const> buffers, Phases packed) override {
     try {
-      kernel.run(buffers.data());
+      kernel.run(buffers.data(), packed);
     } catch (const std::exception& error) { return absl::InternalError(error.what()); }
     return absl::OkStatus();
   }
@@ -78,7 +78,7 @@ class MissingBackend final : public Backend {
   absl::Status read(std::byte*, const std::byte*, std::int64_t) override { return why_; }
   absl::Status copy(std::byte*, const std::byte*, std::int64_t) override { return why_; }
   absl::Status load(Kernel&) override { return why_; }
-  absl::Status run(Kernel&, std::span<void* const>) override { return why_; }
+  absl::Status run(Kernel&, std::span<void* const>, Phases) override { return why_; }
   absl::Status drain() override { return why_; }
 
  private:

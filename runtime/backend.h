@@ -37,6 +37,9 @@ class Replays {
 };
 
 /// What is not overridden is that of a device that has done what it is asked when the call returns.
+/// Bit i: phase i of a kernel.
+using Phases = std::uint32_t;
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -57,7 +60,8 @@ class Backend {
   virtual absl::Status copy(std::byte* to, const std::byte* from, std::int64_t bytes) = 0;
   /// Makes the compiled kernel callable, so that the first run does not have to.
   virtual absl::Status load(Kernel& kernel) = 0;
-  virtual absl::Status run(Kernel& kernel, std::span<void* const> buffers) = 0;
+  /// `packed`: of phases that are done already, as Kernel::run takes them.
+  virtual absl::Status run(Kernel& kernel, std::span<void* const> buffers, Phases packed) = 0;
   /// Has the device's own library do this, as `run`, with the kernel that the call names; false where it has none for
   /// it, and nothing was done.
   virtual absl::StatusOr<bool> call(const codegen::LibraryCall&, Kernel* /*around*/,

@@ -43,7 +43,7 @@ class CudaBackend final : public Backend {
   absl::Status read(std::byte* host, const std::byte* from, std::int64_t bytes) override;
   absl::Status copy(std::byte* to, const std::byte* from, std::int64_t bytes) override;
   absl::Status load(Kernel& kernel) override;
-  absl::Status run(Kernel& kernel, std::span<void* const> buffers) override;
+  absl::Status run(Kernel& kernel, std::span<void* const> buffers, Phases) override;
   absl::StatusOr<bool> call(const codegen::LibraryCall& call, Kernel* around,
                             std::span<const std::byte* const> operands, std::span<std::byte* const> results) override;
   absl::Status drain() override { return gpu_.wait_for(compute_); }
@@ -220,7 +220,7 @@ absl::Status CudaBackend::load(Kernel& kernel) {
   return functions(kernel).status();
 }
 
-absl::Status CudaBackend::run(Kernel& kernel, std::span<void* const> buffers) {
+absl::Status CudaBackend::run(Kernel& kernel, std::span<void* const> buffers, Phases) {
   if (absl::Status status = gpu_.enter(); !status.ok()) return status;
   const absl::StatusOr<const CudaKernel::Functions*> code = functions(kernel);
   if (!code.ok()) return code.status();

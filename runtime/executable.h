@@ -111,7 +111,8 @@ class Executable : public std::enable_shared_from_this<Executable> {
   FlightPtr in_flight(Addresses& at, EventPtr end, std::shared_ptr<Memory> arena) const;
   absl::Status run_steps(std::span<const codegen::Step> steps, Addresses& at) const;
   absl::Status run_kernel(const codegen::Step& step, Addresses& at) const;
-  absl::Status launch(const codegen::Step& step, std::span<void* const> buffers, const Addresses& at) const;
+  absl::Status launch(const codegen::Step& step, std::span<void* const> buffers, const Addresses& at,
+                      Phases packed = 0) const;
   absl::Status launch_packed(const codegen::Step& step, std::span<void*> buffers, const Addresses& at) const;
   /// Asks for the kernels that wait to be asked for; before anything else is.
   absl::Status launch_waiting(Addresses& at) const;

@@ -542,10 +542,11 @@ bool waits_for_kernels() {
 
 }  // namespace
 
-absl::Status Executable::launch(const codegen::Step& step, std::span<void* const> buffers, const Addresses& at) const {
+absl::Status Executable::launch(const codegen::Step& step, std::span<void* const> buffers, const Addresses& at,
+                                Phases packed) const {
   const KernelPtr& kernel = kernels_[step.kernel];
   const DeviceSpan span(at.backend(), [&] { return span_of(ir::Activity::launch, kernel->code().name, step, at); });
-  absl::Status status = at.backend().run(*kernel, buffers);
+  absl::Status status = at.backend().run(*kernel, buffers, packed);
   if (status.ok() && waits_for_kernels()) status = at.backend().drain();
   if (status.ok()) return status;
   return absl::Status(status.code(), fmt::format("{}: {} of {}: {}", to_string(step.loc), kernel->code().name,
@@ -597,6 +598,7 @@ absl::Status Executable::launch_packed(const codegen::Step& step, std::span<void
   };
   absl::InlinedVector<std::shared_ptr<Memory>, 2> read;
   absl::InlinedVector<Made, 2> made;
+  Phases done = 0;
   for (const codegen::PackedOperand& packed : kernel->packed_operands()) {
     const codegen::BufferRef& ref = step.buffers[packed.operand];
     if (ref.space != codegen::BufferRef::Space::input || !kernel->is_compiled()) continue;
@@ -604,11 +606,11 @@ absl::Status Executable::launch_packed(const codegen::Step& step, std::span<void
     PackedCopies::Place place = copies.place(packed.layout, packed.bytes);
     if (!place.memory) continue;
     buffers[packed.copy] = place.memory->data();
-    if (place.is_made) buffers[packed.operand] = nullptr;
+    if (place.is_made) done |= Phases{1} << packed.phase;
     if (place.is_made) read.push_back(std::move(place.memory));
     else made.push_back({&copies, &packed.layout, std::move(place.memory)});
   }
-  absl::Status status = launch(step, buffers, at);
+  absl::Status status = launch(step, buffers, at, done);
   for (const Made& copy : made) copy.of->finish(*copy.layout, status.ok());
   return status;
 }

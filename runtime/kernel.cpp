@@ -78,12 +78,12 @@ void Kernel::set_compiled(CompiledKernelPtr compiled) {
   ready_.store(compiled_.get(), std::memory_order_release);
 }
 
-void Kernel::run(void* const* buffers) {
+void Kernel::run(void* const* buffers, std::uint32_t packed) {
   counters().launches.fetch_add(1, std::memory_order_relaxed);
   const CompiledKernel* compiled = ready_.load(std::memory_order_acquire);
   if (!compiled) return run_interpreted(buffers);
   for (std::size_t i = 0; i < code_.phases.size(); ++i) {
-    if (i < packed_operands_.size() && !buffers[packed_operands_[i].operand]) continue;
+    if (i < packed_operands_.size() && (packed >> i & 1)) continue;
     const codegen::KernelFunction function = compiled->phases[i];
     run_phase(code_.phases[i], code_.phases[i].unit_ps, [&](std::int64_t begin, std::int64_t end, std::byte* scratch) {
       function(buffers, begin, end, scratch);

@@ -89,6 +89,17 @@ TEST_CASE("[copies] a program" * doctest::skip()) {
   std::fprintf(stderr, "%d\n", runtime::counters().packed_copies_kept > 0);
 }
 
+TEST_CASE("what follows a product may read the operands that it has packed") {
+  if (is_gpu()) return;
+  const Array x = random::normal(random::key(1), {100, 400}), w = random::normal(random::key(2), {400, 400});
+  const auto f = jit([](Array a, Array b) { return tanh(matmul(a, b) + b.at(0).get()) - a; });
+  const auto copy = jit([](Array a) { return a; });
+  const std::int64_t read = runtime::counters().packed_copies_read;
+  const std::vector<float> expected = f(copy(x), copy(w)).to_vector<float>();
+  for (int i = 0; i < 4; ++i) CHECK(f(x, w).to_vector<float>() == expected);
+  CHECK(runtime::counters().packed_copies_read > read);
+}
+
 TEST_CASE("[short] a program" * doctest::skip()) {
   const auto f = jit([](Array x, Array w) { return matmul(x, w); });
   const Array x = ones({40, 1024}), w = ones({1024, 1024});

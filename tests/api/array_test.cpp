@@ -18,6 +18,10 @@ TEST_CASE("arrays come from literals, vectors, ranges and constants") {
   CHECK(array({1, 2, 3}).dtype() == i32);
   CHECK(array({1.0, 2.0}).dtype() == f32);
   CHECK(array(std::vector<double>{1, 2}).dtype() == f64);
+  const std::vector<float> six(6, 1);
+  CHECK(type_text(array(six, {2, 3})) == "f32[2, 3]");
+  CHECK(type_text(array(std::span(six), {3, 2}, bf16)) == "bf16[3, 2]");
+  CHECK(type_text(array(six, {}, f64)) == "f64[6]");
   CHECK(array({{1, 2, 3}, {4, 5, 6}}).shape() == Shape{2, 3});
   CHECK(array({true, false}).dtype() == bool_);
   CHECK(values(arange(3)) == V{0, 1, 2});

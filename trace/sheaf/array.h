@@ -381,6 +381,17 @@ Array array(const std::vector<T>& values, std::optional<Shape> shape = {}, std::
 template <Element T>
 Array array(std::span<const T> values, std::optional<Shape> shape = {}, std::optional<DType> dtype = {},
             Loc loc = Loc::current());
+/// array(v, {rows, columns}); {} is no shape.
+template <Element T>
+Array array(const std::vector<T>& values, std::initializer_list<std::int64_t> shape, std::optional<DType> dtype = {},
+            Loc loc = Loc::current()) {
+  return array(values, shape.size() > 0 ? std::optional(Shape(shape)) : std::nullopt, dtype, loc);
+}
+template <Element T>
+Array array(std::span<const T> values, std::initializer_list<std::int64_t> shape, std::optional<DType> dtype = {},
+            Loc loc = Loc::current()) {
+  return array(values, shape.size() > 0 ? std::optional(Shape(shape)) : std::nullopt, dtype, loc);
+}
 
 /// "f32[64, 784]".
 std::string type_text(const Array& x);

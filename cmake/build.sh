@@ -68,7 +68,8 @@ configure() {
   local generator=()
   if [ ! -f "$build_dir/CMakeCache.txt" ] && command -v ninja >/dev/null; then generator=(-G Ninja); fi
   say "configuring $build_dir"
-  mkdir -p "$build_dir"
+  mkdir -p "$build_dir" 2>/dev/null && [ -w "$build_dir" ] ||
+    stop "$build_dir cannot be written; SHEAF_BUILD_DIR names another folder"
   # shellcheck disable=SC2086  # SHEAF_CMAKE_ARGS is a list of words
   if ! cmake -S . -B "$build_dir" "${generator[@]}" ${SHEAF_CMAKE_ARGS:-} > "$build_dir/configure.log" 2>&1; then
     cat "$build_dir/configure.log" >&2
@@ -77,6 +78,6 @@ configure() {
 }
 
 build_target() {
-  say "building $1 with $jobs jobs (the first build takes a few minutes)"
+  say "building $1 with $jobs jobs (the first build takes about $((35 / jobs + 1)) minutes)"
   cmake --build "$build_dir" --target "$1" --parallel "$jobs" >&2 || stop "the build of $1 failed; its messages are above"
 }

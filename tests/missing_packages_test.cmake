@@ -1,5 +1,6 @@
-# What samples/run says where packages are missing, in a world made of stand-ins: PATH holds a dpkg-query that knows
-# everything but cmake and mold, an id, and an apt-get without network. Nothing is installed, whoever runs the test.
+# What samples/run says where packages are missing, or nothing can be written, in a world made of stand-ins: PATH holds a
+# dpkg-query that knows everything but cmake and mold, an id, and an apt-get without network. Nothing is installed,
+# whoever runs the test.
 # Run as cmake -D ROOT=<source tree> -D WORK=<scratch folder> -P missing_packages_test.cmake.
 cmake_minimum_required(VERSION 3.25)
 
@@ -22,7 +23,7 @@ function(fresh_world user_id)
 endfunction()
 
 function(says name expected)
-  execute_process(COMMAND ${CMAKE_COMMAND} -E env PATH=${WORK} ${WORK}/bash ${ROOT}/samples/run saxpy
+  execute_process(COMMAND ${CMAKE_COMMAND} -E env PATH=${WORK} ${ARGN} ${WORK}/bash ${ROOT}/samples/run saxpy
                   RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
   if(NOT result EQUAL 1 OR NOT output STREQUAL expected)
     message(SEND_ERROR "${name}: exit ${result}, and it says\n${output}but was to say\n${expected}")
@@ -58,3 +59,12 @@ string(CONCAT needed "g++ cmake ninja-build libabsl-dev libfmt-dev zlib1g-dev ll
 says("another system" "== this is not Debian, so nothing is installed; Sheaf needs what Debian 12 calls: ${needed}
 == stopped: there is no cmake
 ")
+
+fresh_world(1000)
+stand_in(dpkg-query "printf installed")
+stand_in(cmake "exit 1")
+find_program(path_of_mkdir mkdir REQUIRED)
+file(CREATE_LINK ${path_of_mkdir} ${WORK}/mkdir SYMBOLIC)
+says("a build folder that cannot be" "== configuring ${WORK}/id/build
+== stopped: ${WORK}/id/build cannot be written; SHEAF_BUILD_DIR names another folder
+" SHEAF_BUILD_DIR=${WORK}/id/build)

@@ -13,6 +13,7 @@
 
 #include "codegen/kir/contract.h"
 #include "ir/log.h"
+#include "ir/product_size.h"
 
 namespace sheaf::codegen {
 namespace {
@@ -108,12 +109,8 @@ std::optional<Product> as_product(const kir::Contract& c) {
 
 bool chooses_library(const Product& product, LibraryProducts products) {
   if (products != LibraryProducts::by_size) return products == LibraryProducts::always;
-  constexpr std::int64_t kLeastSide = 64, kLeastTerms = 32;
-  constexpr double kLeastWork = 1 << 27;  // multiply-adds; some ten microseconds of a large GPU
-  if (std::min(product.rows, product.columns) < kLeastSide || product.terms < kLeastTerms) return false;
-  return static_cast<double>(product.batch) * static_cast<double>(product.rows) * static_cast<double>(product.columns) *
-             static_cast<double>(product.terms) >=
-         kLeastWork;
+  return ir::is_for_library(static_cast<double>(product.batch), static_cast<double>(product.rows),
+                            static_cast<double>(product.columns), static_cast<double>(product.terms));
 }
 
 std::optional<Product> library_product(const kir::Contract& contract) {

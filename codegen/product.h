@@ -17,7 +17,7 @@ LibraryProducts library_products();
 /// library computes as the contraction asks.
 std::optional<Product> as_product(const kir::Contract& contract);
 
-/// Large enough that the library's kernels are faster than ours, not only harder to start.
+/// By size, as ir/product_size.h has it, unless SHEAF_CUBLASLT says otherwise.
 bool chooses_library(const Product& product, LibraryProducts products);
 
 /// What of this the library does; nullopt: none.

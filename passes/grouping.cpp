@@ -18,6 +18,7 @@
 #include "ir/op.h"
 #include "ir/ops/attention.h"
 #include "ir/ops/attrs.h"
+#include "ir/product_size.h"
 #include "ir/schedule.h"
 #include "ir/work.h"
 #include "passes/contraction_layout.h"
@@ -109,12 +110,7 @@ struct ProductSize {
     columns = static_cast<double>(e.in(1).type().num_elements()) / std::max(1.0, batch * terms);
   }
   bool is_empty() const { return batch * rows * columns * terms == 0; }
-  // What the library for products is not asked for (codegen/product.h).
-  bool is_small() const {
-    constexpr double kSmallWork = 1 << 27;  // multiply-adds
-    constexpr double kSmallSide = 64;
-    return batch * rows * columns * terms < kSmallWork || std::min(rows, columns) < kSmallSide;
-  }
+  bool is_small() const { return !is_for_library(batch, rows, columns, terms); }
 };
 
 // On a CPU every product does, but those of one column, whose rows are what lies side by side, and of sliding windows,

@@ -53,6 +53,18 @@ TEST_CASE("a large product is the library's, or copies tensors, and finds its op
   CHECK(kernels(dequantised(1024)) == "convert_mul, dot");
 }
 
+TEST_CASE("a product of fewer terms than the library is asked for keeps what follows it, however large it is") {
+  const auto with = [](const std::string& terms) {
+    return "func @f(%x: f32[4096, " + terms + "], %w: f32[" + terms + R"(, 4096], %y: f32[4096, 4096]) -> f32[4096, 4096] {
+    %r: f32[4096, 4096] = dot %x, %w {lhs=[1], rhs=[0]}
+    %s: f32[4096, 4096] = add %r, %y
+    return %s
+  })";
+  };
+  CHECK(kernels(with("16")) == "dot_add");
+  CHECK(kernels(with("64")) == "dot, add");
+}
+
 TEST_CASE("what many tiles read is made once if making it is work") {
   const auto with = [](const std::string& rows) {
     return "func @f(%x: f32[" + rows + ", 8192], %w: f32[8192, 8192]) -> f32[" + rows + R"(, 8192] {

@@ -1,6 +1,9 @@
 // The policy above the places: where they are, whom they may belong to, when the folder is swept, and what is said.
 #include "runtime/disk_cache.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <utility>
@@ -29,11 +32,17 @@ std::string absolute(const std::string& path) {
   return path.empty() || error ? path : there.string();
 }
 
-/// Empty where the environment names no folder.
-std::string default_folder() {
-  if (const std::string cache = variable("XDG_CACHE_HOME"); cache.starts_with('/')) return cache + "/sheaf";
-  if (const std::string home = variable("HOME"); home.starts_with('/')) return home + "/.cache/sheaf";
-  return "";
+/// Where there is none, why: a home that is another user's, as after sudo, would get folders that its owner cannot use.
+absl::StatusOr<std::string> default_folder() {
+  const std::string cache = variable("XDG_CACHE_HOME"), home = variable("HOME");
+  const bool has_cache = cache.starts_with('/');
+  if (!has_cache && !home.starts_with('/'))
+    return absl::NotFoundError("neither HOME nor XDG_CACHE_HOME names a folder");
+  struct stat s;
+  const std::string& there = has_cache ? cache : home;
+  if (stat(there.c_str(), &s) == 0 && s.st_uid != geteuid() && s.st_uid != 0)
+    return absl::NotFoundError(fmt::format("{} belongs to another user", there));
+  return has_cache ? cache + "/sheaf" : home + "/.cache/sheaf";
 }
 
 }  // namespace
@@ -41,10 +50,15 @@ std::string default_folder() {
 DiskCacheOptions disk_cache_options() {
   DiskCacheOptions options{.folder = variable("SHEAF_CACHE_DIR"),
                            .read_only = absolute(variable("SHEAF_CACHE_READONLY"))};
-  if (options.folder.empty() && (options.folder = default_folder()).empty())
-    options.trouble =
-        "what this process compiles is not kept for others, because neither HOME nor XDG_CACHE_HOME names a folder; "
-        "SHEAF_CACHE_DIR can, and SHEAF_CACHE_DIR=off says that none is wanted";
+  if (options.folder.empty()) {
+    const absl::StatusOr<std::string> folder = default_folder();
+    if (folder.ok()) options.folder = *folder;
+    else
+      options.trouble = fmt::format(
+          "what this process compiles is not kept for others, because {}; SHEAF_CACHE_DIR can name a folder, and "
+          "SHEAF_CACHE_DIR=off says that none is wanted",
+          std::string(folder.status().message()));
+  }
   options.folder = options.folder == "off" ? "" : absolute(options.folder);
   if (const std::string text = variable("SHEAF_CACHE_LIMIT"); !text.empty()) {
     if (const auto limit = parse_bytes(text); limit.ok()) options.limit_bytes = *limit;

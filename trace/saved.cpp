@@ -347,6 +347,14 @@ bool has_code(const Saved& s, const codegen::KernelCode& kernel) {
   return std::ranges::any_of(s.code, [&](const auto& file) { return file.kind == kind && file.key == kernel.key; });
 }
 
+// What this process has where the key has that.
+std::string own_key(std::string_view key) {
+  const std::vector<std::string_view> words = ir::split(key, ' ');
+  const bool is_for_gpu = words.size() > 1 && words[0] == "cuda";
+  const absl::StatusOr<codegen::Target> target = codegen::parse_target(is_for_gpu ? words[1] : "cpu");
+  return target.ok() ? codegen::key_of(*target) : codegen::key_of({});
+}
+
 std::string text_of_key(std::string_view key) {
   const std::string text = line_text(key);
   return text.starts_with("cuda ") ? "GPUs of " + text.substr(5) : "this CPU code: " + text;
@@ -391,13 +399,12 @@ Ptr<Saved> read_saved(std::span<const std::byte> bytes, const std::string& name,
   auto saved = std::make_shared<Saved>();
   saved->name = name;
   Reader in(text);
-  const std::string key = text_of_line(in.take("key"));
-  const absl::Status status = read_all(in, *saved);
-  if (!status.ok()) fail(std::string(status.message()));
-  const std::string own = codegen::key_of(saved->source.program.target);
-  if (key != own)
+  const std::string key = text_of_line(in.take("key")), own = own_key(key);
+  if (key != own)  // before the rest, which another version may write in another way
     fail(fmt::format("it was compiled by another version of Sheaf or for another machine: for {}; here it is {}",
                      text_of_key(key), text_of_key(own)));
+  const absl::Status status = read_all(in, *saved);
+  if (!status.ok()) fail(std::string(status.message()));
   if (saved->program.arguments.size() != arguments)
     throw TypeError(loc, fmt::format("load: {}: {} takes {} arguments, and the signature has {}", name,
                                      saved->program.what, saved->program.arguments.size(), arguments));

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <optional>
 
+#include "codegen/fingerprint.h"
 #include "sheaf/load.h"
 #include "sheaf/sheaf.h"
 #include "tests/child.h"
@@ -156,6 +157,14 @@ TEST_CASE("a file that is none, is damaged, for another machine or of another si
     flipped[n] = static_cast<char>(flipped[n] ^ 1);
     CHECK(message(flipped) == "it is damaged: its fingerprint is another one");
   }
+  const auto sealed = [](const std::string& body) {
+    return "sheaf program 1\n" + codegen::fingerprint(body) + " " + std::to_string(body.size()) + "\n" + body;
+  };
+  for (const char* key : {"llvm-9.9-0123\\nx86-64-v9", "cuda sm_90a --of-its-own", "cuda sm_zz"})
+    CHECK(message(sealed(std::string("key: ") + key + "\nwhat another version writes: 1\n"))
+              .starts_with("it was compiled by another version of Sheaf or for another machine: for "));
+  CHECK(message(sealed(whole.substr(whole.find("key: "), whole.find("\nwhat: ") - whole.find("key: ") + 1) + "x\n")) ==
+        "there should be 'what:' where 'x' is");
   write_file(path, whole);
   CHECK(message_here<TypeError>([&] { load<Array(Array, Array)>(path); }) ==
         "HERE: load: " + path + ": jit f takes 1 arguments, and the signature has 2");

@@ -437,7 +437,17 @@ TEST_CASE("the folder is the one that the environment names, or the user's, or n
   CHECK(
       said({unset, {"XDG_CACHE_HOME", ""}, {"HOME", ""}}) ==
       "sheaf warning: what this process compiles is not kept for others, because neither HOME nor XDG_CACHE_HOME names a "
-      "folder; SHEAF_CACHE_DIR can, and SHEAF_CACHE_DIR=off says that none is wanted\n|\n");
+      "folder; SHEAF_CACHE_DIR can name a folder, and SHEAF_CACHE_DIR=off says that none is wanted\n|\n");
+  const std::string home = tests::empty_folder("disk_cache_test_home");
+  fs::create_directories(home);
+  if (geteuid() == 0) {  // nobody else can give a folder away
+    REQUIRE(chown(home.c_str(), 65534, 65534) == 0);
+    CHECK(said({unset, {"XDG_CACHE_HOME", ""}, {"HOME", home}}) ==
+          "sheaf warning: what this process compiles is not kept for others, because " + home +
+              " belongs to another user; SHEAF_CACHE_DIR can name a folder, and SHEAF_CACHE_DIR=off says that none is "
+              "wanted\n|\n");
+    CHECK(fs::is_empty(home));
+  }
   const std::string shipped = tests::empty_folder("disk_cache_test_shipped");
   fs::create_directories(shipped);
   CHECK(said({off, {"SHEAF_CACHE_READONLY", shipped}}) == "|" + shipped + "\n");

@@ -70,7 +70,8 @@ void print_row(const Row& row, const Columns& columns, const Options& options) t
   if (cells.contains("by hand") && !row.by_hand.empty()) notes.push_back("by hand: " + row.by_hand);
   fmt::print("| {:<46} | {:>9} |", row.name, duration(r.ours));
   for (const std::string& column : columns) fmt::print(" {:>9} |", cells[column]);
-  fmt::print(" {:<12} | {} |\n", best ? fmt::format("{:.2f} {}", best->ratio, best->name) : "", fmt::join(notes, "; "));
+  if (!columns.empty()) fmt::print(" {:<13} |", best ? fmt::format("{:.2f} {}", best->ratio, best->name) : "");
+  fmt::print(" {} |\n", fmt::join(notes, "; "));
   std::fflush(stdout);
 } catch (const std::exception& e) { fmt::print("| {:<46} | failed: {} |\n", row.name, e.what()); }
 
@@ -88,9 +89,10 @@ void print_rows(const std::vector<Row>& rows, const Columns& columns, const std:
 void print_head(const Columns& columns) {
   fmt::print("| {:<46} | {:>9} |", "what", "Sheaf");
   for (const std::string& column : columns) fmt::print(" {:>9} |", column);
-  fmt::print(" {:<12} | note |\n|---|--:|", "by the best");
+  if (!columns.empty()) fmt::print(" {:<13} |", "by the best");
+  fmt::print(" note |\n|---|--:|");
   for (std::size_t i = 0; i < columns.size(); ++i) fmt::print("--:|");
-  fmt::print("---|---|\n");
+  fmt::print("{}---|\n", columns.empty() ? "" : "---|");
 }
 
 /// Products are measured as kernels of Sheaf's own do them.

@@ -78,13 +78,8 @@ def trace(n):
 
 
 def compile_chain():
-    x, factor = Float(np.ones(1 << 20, np.float32)), [new_factor()]
-
-    def call():
-        factor[0] += 1 / 64
-        wait(tanh_exp(x, factor[0]))
-
-    return call
+    x = Float(np.ones(1 << 20, np.float32))
+    return lambda: (wait(tanh_exp(x, new_factor())), None)[1]
 
 
 def dispatch(n):

@@ -33,25 +33,30 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// A side with the turns it has taken. A repetition of seconds, a compilation say, has one turn.
+// A side with the turns it has taken: in every round, or where a repetition takes long, in as many as fit its time.
 struct Player {
   Player(Turn take, const Options& options) : turn(std::move(take)) {
     single = turn(1);  // compiles, and faults its memory in
-    for (int i = 0; i < 2 && single < kSlow; ++i) single = turn(1);
+    if (single < kLong) single = turn(1);
+    if (single < kNoticed) single = turn(1);
+    if (single >= kLong) seconds.push_back(single);  // its only turn
+    if (!(single < kLong)) return;
     count = std::clamp(static_cast<int>(options.turn_seconds() / std::max(single, 1e-7)), 1, 100000);
+    rounds = std::clamp(static_cast<int>(kSeconds / std::max(single, 1e-7)), 1, options.rounds());
   }
 
   void play(int round) {
-    if (std::isnan(single) || (single >= kSlow && round > 0)) return;
+    if (round >= rounds) return;
     if (single < kNoticed) turn(1);
     seconds.push_back(turn(count));
-    if (std::isnan(seconds.back())) single = seconds.back(), seconds.clear();
+    if (std::isnan(seconds.back())) seconds.clear(), rounds = 0;
   }
 
-  static constexpr double kSlow = 2, kNoticed = 0.1;  // more than that outlasts what others left in the caches
+  static constexpr double kLong = 2, kSeconds = 4;
+  static constexpr double kNoticed = 0.1;  // more than that outlasts what others left in the caches
   Turn turn;
   double single = 0;
-  int count = 1;
+  int count = 1, rounds = 0;
   std::vector<double> seconds;  // empty: it could not
 };
 

@@ -38,7 +38,7 @@ Words environment() {
   return env;
 }
 
-constexpr int kMostSeconds = 90;
+constexpr int kMostSeconds = 30;
 
 }  // namespace
 

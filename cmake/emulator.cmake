@@ -1,9 +1,13 @@
 # The GPU that tests run on: an engine for kernel text, and libraries that stand in for NVIDIA's, one per folder
 # tests/emulator/fake_<name>. Kernel text is compiled by the compiler that builds the tests, whatever flags it has here.
 file(GLOB emulator_sources CONFIGURE_DEPENDS tests/emulator/*.cpp)
-list(FILTER emulator_sources EXCLUDE REGEX "_test.cpp$")
+list(FILTER emulator_sources EXCLUDE REGEX "_test.cpp$|module_hooks.cpp$")
+add_library(sheaf_module_hooks OBJECT tests/emulator/module_hooks.cpp)
+target_include_directories(sheaf_module_hooks PRIVATE ${PROJECT_SOURCE_DIR})
+target_compile_options(sheaf_module_hooks PRIVATE -fno-sanitize=all -fvisibility=hidden -fno-stack-protector -fPIC)
 add_library(sheaf_emulator STATIC ${emulator_sources} codegen/fingerprint.cpp)
 target_include_directories(sheaf_emulator PUBLIC ${PROJECT_SOURCE_DIR})
+add_dependencies(sheaf_emulator sheaf_module_hooks)
 target_link_libraries(sheaf_emulator PUBLIC absl::flat_hash_map absl::statusor fmt::fmt ${CMAKE_DL_LIBS})
 # Sanitizers know one stack per thread; the engine's threads have many.
 target_compile_options(sheaf_emulator PRIVATE -fno-sanitize=all -fvisibility=hidden)
@@ -16,6 +20,7 @@ target_compile_definitions(sheaf_emulator PRIVATE
   SHEAF_EMULATOR_NO_ENTRY_HOOKS="${no_entry_hooks}"
   SHEAF_EMULATOR_COMPILER="${CMAKE_CXX_COMPILER}"
   SHEAF_EMULATOR_COMPILER_ID="${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}"
+  SHEAF_EMULATOR_HOOKS="$<TARGET_OBJECTS:sheaf_module_hooks>"
   SHEAF_EMULATOR_DIR="${PROJECT_SOURCE_DIR}/tests/emulator"
   SHEAF_EMULATOR_CACHE_DIR="${PROJECT_BINARY_DIR}/emulator")
 

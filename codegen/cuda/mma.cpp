@@ -539,7 +539,8 @@ void MmaPlan::split(int into) {
 }
 
 bool has_mma(const kir::Contract& c, const Target& target) {
-  const bool is_rounded_enough = c.lhs == DType::bf16 || c.lhs == DType::f16 || c.precision == Precision::tf32;
+  const bool is_rounded_enough =
+      c.lhs == DType::bf16 || c.lhs == DType::f16 || (c.lhs == DType::f32 && c.precision == Precision::tf32);
   if (target.compute_capability() < 80 || !is_rounded_enough || c.rhs != c.lhs || c.accumulate != DType::f32)
     return false;
   const std::int64_t rows = size_of(c.m), columns = size_of(c.n), terms = size_of(c.k), batches = size_of(c.batch);

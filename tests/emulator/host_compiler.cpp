@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view kTextName = "kernel.cu";
 
 // -O1 keeps loads and stores as a GPU's compiler would: those of a loop's invariants are gone, neighbours are not
-// merged. The thread sanitizer's hooks are the shim's own, so its library is not linked.
+// merged. The thread sanitizer's hooks are our own, so its library is not linked.
 constexpr std::string_view kFlags =
     "-x c++ -std=c++17 -O1 -g1 -gdwarf-4 -w -fPIC -fsanitize=thread -ffp-contract=off -fno-math-errno "
     "-fno-strict-aliasing -fno-rtti -fasynchronous-unwind-tables -fno-stack-protector -fvisibility=hidden -Wno-psabi -DSF_HOST " SHEAF_EMULATOR_NO_ENTRY_HOOKS;
@@ -66,7 +66,8 @@ std::string contents(const std::string& path) {
 }
 
 const std::string& environment() {
-  static const std::string text = contents(SHEAF_EMULATOR_DIR "/abi.h") + contents(SHEAF_EMULATOR_DIR "/shim.h");
+  static const std::string text = contents(SHEAF_EMULATOR_DIR "/abi.h") + contents(SHEAF_EMULATOR_DIR "/shim.h") +
+                                  contents(SHEAF_EMULATOR_DIR "/module_hooks.cpp");
   return text;
 }
 
@@ -106,7 +107,9 @@ absl::StatusOr<std::string> compile_for_host(std::string_view text) {
   if (fs::exists(object)) return object;
   const std::string base = unique_base(*folder, key);
   absl::Status status =
-      compile(base, source, fmt::format("-shared -nostdlib -Wl,-Bsymbolic -Wl,--build-id=none -o '{}.so'", base));
+      compile(base, source,
+              fmt::format("-x none '{}' -shared -nostdlib -Wl,-Bsymbolic -Wl,--build-id=none -o '{}.so'",
+                          SHEAF_EMULATOR_HOOKS, base));
   if (!status.ok()) return status;
   std::error_code error;
   fs::rename(base + ".so", object, error);

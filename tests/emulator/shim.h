@@ -1,6 +1,7 @@
 // CUDA's environment for kernel text that runs on a CPU, and the host bodies of those pieces of the prelude whose
 // device body is PTX (codegen/cuda/prelude.cpp). Every load and store of the text reaches the engine through the thread
-// sanitizer's instrumentation; what this file does in the text's name is marked unchecked and reported once, by hand.
+// sanitizer's instrumentation (module_hooks.cpp); what this file does in the text's name is marked unchecked and
+// reported once, by hand.
 #pragma once
 
 #include "abi.h"
@@ -16,49 +17,7 @@
 #define SF_INLINE static inline __attribute__((always_inline))
 #define SF_UNCHECKED __attribute__((noinline, no_sanitize("thread")))
 
-// ---- instrumentation ----------------------------------------------------------------------------------------------
-#define SF_HOOK(name, bytes, kind)                                                                \
-  extern "C" SF_UNCHECKED void __tsan_##name(void* p) {                                           \
-    sf_host::self()->calls->access(p, bytes, sf_host::Access::kind, __builtin_return_address(0)); \
-  }
-SF_HOOK(read1, 1, load)
-SF_HOOK(read2, 2, load)
-SF_HOOK(read4, 4, load)
-SF_HOOK(read8, 8, load)
-SF_HOOK(read16, 16, load)
-SF_HOOK(write1, 1, store)
-SF_HOOK(write2, 2, store)
-SF_HOOK(write4, 4, store)
-SF_HOOK(write8, 8, store)
-SF_HOOK(write16, 16, store)
-SF_HOOK(unaligned_read2, 2, load)
-SF_HOOK(unaligned_read4, 4, load)
-SF_HOOK(unaligned_read8, 8, load)
-SF_HOOK(unaligned_read16, 16, load)
-SF_HOOK(unaligned_write2, 2, store)
-SF_HOOK(unaligned_write4, 4, store)
-SF_HOOK(unaligned_write8, 8, store)
-SF_HOOK(unaligned_write16, 16, store)
-#undef SF_HOOK
 extern "C" {
-SF_UNCHECKED void __tsan_read_range(void* p, __SIZE_TYPE__ bytes) {
-  sf_host::self()->calls->access(p, bytes, sf_host::Access::load, __builtin_return_address(0));
-}
-SF_UNCHECKED void __tsan_write_range(void* p, __SIZE_TYPE__ bytes) {
-  sf_host::self()->calls->access(p, bytes, sf_host::Access::store, __builtin_return_address(0));
-}
-SF_UNCHECKED void* __tsan_memcpy(void* to, const void* from, __SIZE_TYPE__ bytes) {
-  sf_host::self()->calls->access(from, bytes, sf_host::Access::load, __builtin_return_address(0));
-  sf_host::self()->calls->access(to, bytes, sf_host::Access::store, __builtin_return_address(0));
-  return __builtin_memcpy(to, from, bytes);
-}
-SF_UNCHECKED void* __tsan_memset(void* to, int value, __SIZE_TYPE__ bytes) {
-  sf_host::self()->calls->access(to, bytes, sf_host::Access::store, __builtin_return_address(0));
-  return __builtin_memset(to, value, bytes);
-}
-SF_UNCHECKED void __tsan_init() {}
-SF_UNCHECKED void __tsan_func_entry(void*) {}
-SF_UNCHECKED void __tsan_func_exit() {}
 void* memcpy(void*, const void*, __SIZE_TYPE__);
 void* memset(void*, int, __SIZE_TYPE__);
 float fmodf(float, float), fmaf(float, float, float), fabsf(float), floorf(float), ceilf(float), truncf(float),

@@ -105,7 +105,11 @@ std::vector<std::int64_t> tile_of(const Function& body) {
 bool needs_rows(const Function& body, const Rows& rows) {
   for (const Eqn* e : body.eqns()) {
     if (nest_of(*e) != Nest::reduction) continue;
-    if (e->op != &ops::reduce || !are_leading(e->attrs<ops::Reduce>().dims, e->in(0).dims().size())) return true;
+    const Lowering l = e->op->lower(*e);
+    const auto* arg = std::get_if<lowering::ArgReduce>(&l);
+    std::vector<std::int64_t> over = arg ? std::vector<std::int64_t>{arg->dim} : std::get<lowering::Reduce>(l).dims;
+    std::sort(over.begin(), over.end());
+    if (!are_leading(over, e->in(0).dims().size())) return true;
   }
   const Values results = body.results();
   return std::any_of(results.begin(), results.end(),

@@ -54,8 +54,9 @@ TEST_CASE("rows run over the same last dims and fit a thread") {
                 "%0: f32[50] = reduce %x {dims=[0]}\n%1: f32[50] = reduce %x {dims=[1]}\n%r: f32[50] = add %0, %1",
                 "f32[50]") == "schedule=row has no place for what reads a column's total");
   CHECK(refusal("schedule=row", "f32[50, 50, 50]",
-                "%0: f32[50] = reduce %x {dims=[0, 1]}\n%r: f32[50] = reduce %x {dims=[1, 2]}",
-                "f32[50]") == "schedule=row needs reductions of equal dims over the same ones");
+                "%0: f32[50] = reduce %x {dims=[1, 2]}\n%1: f32[50, 50, 50] = broadcast %0 {shape=[50, 50, 50], "
+                "dims=[0]}\n%r: f32[50, 50] = reduce %1 {dims=[2]}",
+                "f32[50, 50]") == "schedule=row needs reductions of equal dims over the same ones");
   CHECK(refusal("schedule=row", "f32[300000]", "%r: f32[] = reduce %x {dims=[0]}", "f32[]") ==
         "schedule=row takes rows of at most 262144 elements, not 300000");
   CHECK(refusal("schedule=row", "f32[4, 50]",
@@ -95,8 +96,7 @@ TEST_CASE("a contraction reads through anything that is no nest, and only what i
                 "%0: f32[4, 4] = transpose %x {perm=[1, 0]}\n%r: f32[4, 4] = dot %x, %0 {lhs=[1], rhs=[0]}",
                 "f32[4, 4]") == "fits");
   CHECK(refusal("schedule=contract", "f32[4, 4]",
-                "%0: f32[4, 4] = exp %x\n%r: f32[4, 4] = dot %x, %0 {lhs=[1], rhs=[0]}",
-                "f32[4, 4]") == "fits");
+                "%0: f32[4, 4] = exp %x\n%r: f32[4, 4] = dot %x, %0 {lhs=[1], rhs=[0]}", "f32[4, 4]") == "fits");
   CHECK(refusal("schedule=contract", "f32[4, 4]",
                 "%0: f32[4, 4] = dot %x, %x {lhs=[1], rhs=[0]}\n%r: f32[4, 4] = dot %x, %0 {lhs=[1], rhs=[0]}",
                 "f32[4, 4]") == "schedule=contract takes one nest, not 2");

@@ -214,11 +214,11 @@ TEST_CASE("a plan that does not fit its group is refused") {
   is_refused(rows, ir::Schedule::map, "k: the group holds a nest that its schedule has no place for");
   is_refused(rows, ir::Schedule::sort, "k: the group holds a nest that its schedule has no place for");
   is_refused(rows, ir::Schedule::none, "k: the plan names no template of loop nests");
-  GroupMaker map, columns, reversed;
+  GroupMaker map, middle, reversed;
   map.group.results = {map.map(ScalarOp::neg, {map.input(DType::f32, {4})}, {4})};
   is_refused(map.group, ir::Schedule::row, "a row kernel of no reduction");
-  columns.group.results = {columns.reduce(ir::ReduceKind::sum, columns.input(DType::f32, {40, 6}), {0})};
-  is_refused(columns.group, ir::Schedule::row, "a row kernel of reductions over outer dims");
+  middle.group.results = {middle.reduce(ir::ReduceKind::sum, middle.input(DType::f32, {3, 40, 6}), {1})};
+  is_refused(middle.group, ir::Schedule::row, "a row kernel of reductions over middle dims");
   const int sums = reversed.reduce(ir::ReduceKind::sum, reversed.input(DType::f32, {6, 40}), {1});
   reversed.group.results = {reversed.node(low::View{{0}, {-1}, {5}}, {sums}, DType::f32, {6})};
   is_refused(reversed.group, ir::Schedule::row, "a row kernel reads a reduction of another row");

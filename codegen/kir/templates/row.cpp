@@ -42,6 +42,8 @@ RowForm row_form(const Group& g) {
     std::sort(over.begin(), over.end());
     const bool is_column = ir::are_leading(over, dims.size());
     const std::size_t begin = is_column ? over.size() : dims.size() - over.size();
+    for (std::size_t i = 0; i < over.size() && !is_column; ++i)
+      SHEAF_CHECK(over[i] == static_cast<std::int64_t>(begin + i), "a row kernel of reductions over middle dims");
     if (form.heroes.empty() && form.columns.empty()) {
       form.dims = dims;
       first = begin;

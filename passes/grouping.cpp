@@ -518,13 +518,17 @@ class Grouper {
   bool is_made_again(const Eqn& e) const {
     if (kind(e) != Kind::map || must_store(e)) return false;
     bool reads_total = false;
-    for (Value v : e.operands) for_each_base(v, [&](Value base) { reads_total |= is_total(groups_[group_[base]]); });
+    for (Value v : e.operands)
+      for_each_base(v, [&](Value base) { reads_total |= is_of_totals(e, groups_[group_[base]]); });
     constexpr int kFewOperations = 6;
     absl::flat_hash_set<Value> arrays;
     return reads_total && operations_again(e, e.out().type().num_elements(), arrays) <= kFewOperations &&
            arrays.size() == 1;
   }
-  static bool is_total(const OpenGroup& g) { return g.has_reduce && !g.has_rows(); }
+  // e goes over all that the group adds up.
+  static bool is_of_totals(const Eqn& e, const OpenGroup& g) {
+    return g.has_reduce && !g.has_rows() && e.out().dims() == g.full;
+  }
 
   // Those behind e that are not stored, and which arrays of `count` elements they read.
   int operations_again(const Eqn& e, std::int64_t count, absl::flat_hash_set<Value>& arrays) const {

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstring>
 
+#include "by_hand.h"
 #include "measure.h"
 #include "onednn.h"
 #include "openblas.h"
@@ -81,6 +82,33 @@ Result product(const ProductShape& s, const Options& options) {
   return r;
 }
 
+// relu(x w + b): by hand a product of OpenBLAS's and a loop over what it has stored.
+Result layer(const Options& options) {
+  constexpr int rows = 512, width = 1024;
+  const Array x = wave_array(1, {rows, width}), w = wave_array(2, {width, width}), b = wave_array(3, {width});
+  auto f = jit([](Array a, Array c, Array d) { return relu(matmul(a, c) + d); }, {.name = "layer"});
+  Array result;
+  const Work ours = [&] { (result = f(x, w, b)).wait(); };
+  const auto rate = [](double seconds) { return gigaflops(2.0 * rows * width * width, seconds); };
+  const OpenBlas* blas = openblas();
+  if (!blas) {
+    const double seconds = seconds_of(ours, options);
+    return {.ours = seconds, .note = rate(seconds) + ", nothing to compare with"};
+  }
+  const Floats left = floats_of(x), right = floats_of(w), bias = floats_of(b);
+  Floats out(static_cast<std::size_t>(rows) * width);
+  const Work by_hand = [&] {
+    blas->multiply(false, false, rows, width, width, left.data(), right.data(), out.data());
+    add_bias_relu(out, bias);
+  };
+  ours();
+  by_hand();
+  check_agreement(result, out, 1e-5);
+  Result r = compare(ours, by_hand, options);
+  r.note = rate(r.ours);
+  return r;
+}
+
 }  // namespace
 
 std::vector<Row> product_rows() {
@@ -98,6 +126,7 @@ std::vector<Row> product_rows() {
   add({.rows = 1024, .columns = 1024, .terms = 1024, .transposes_x = true});
   add({.rows = 1024, .columns = 1024, .terms = 1024, .transposes_y = true});
   add({.rows = 64, .columns = 64, .terms = 100'000});
+  rows.push_back({"relu(matmul + bias), 512 x 1024 x 1024 f32", "OpenBLAS and a loop", layer});
   return rows;
 }
 

@@ -22,6 +22,23 @@ namespace {
 
 bool is_constant(Value v) { return v.eqn() && v.eqn()->op == &ops::constant; }
 
+bool is_float_number(Value v) { return is_constant(v) && v.rank() == 0 && is_float(v.dtype()); }
+
+// So many different numbers that kernels which would differ in one of them alone had better read it from memory, and be
+// one kernel.
+bool has_many_numbers(const Function& f) {
+  constexpr std::size_t kMany = 64;
+  absl::flat_hash_set<std::string> numbers;
+  for (const Eqn* e : f.eqns()) {
+    if (e->num_out() == 0 || !is_float_number(e->out())) continue;
+    const Literal value = literal_of(*e);
+    const auto* bytes = reinterpret_cast<const char*>(value.data());
+    numbers.insert(std::string(name(e->out().dtype())) + std::string(bytes, static_cast<std::size_t>(value.bytes())));
+    if (numbers.size() > kMany) return true;
+  }
+  return false;
+}
+
 bool is_barrier(const Eqn& e) { return std::holds_alternative<lowering::Barrier>(e.op->lower(e)); }
 
 // The ops of a kernel, for profiles.
@@ -41,11 +58,13 @@ std::string kernel_name(const Function& body) {
 // The region of one kernel under construction: members, the free values they read, and parameters for everything else.
 class Body {
  public:
-  Body(const Grouping& grouping, int index, const Target& target)
+  Body(const Grouping& grouping, int index, const Target& target, bool reads_numbers)
       : grouping_(grouping), index_(index), target_(target), b_("body") {
     const std::vector<const Eqn*>& members = grouping.groups[index].members;
     const auto is_contraction = [](const Eqn* m) { return nest_of(*m) == Nest::contract; };
-    if (members.size() > 1 && std::any_of(members.begin(), members.end(), is_contraction)) read_in_order(members);
+    const bool has_contraction = std::any_of(members.begin(), members.end(), is_contraction);
+    reads_numbers_ = reads_numbers && !has_contraction;  // zeros around what it reads are to be seen as such
+    if (members.size() > 1 && has_contraction) read_in_order(members);
     for (const Eqn* m : members) {
       reads_in_memory_ = is_contraction(m) || nest_of(*m) == Nest::host;
       copy(*m);
@@ -69,8 +88,7 @@ class Body {
     absl::flat_hash_set<Value> seen;
     for (const Eqn* m : members)
       for (Value v : m->operands) add_sources(v, seen, all);
-    std::stable_sort(all.begin(), all.end(),
-                     [&](Value a, Value b) { return grouping_.group[a] < grouping_.group[b]; });
+    std::stable_sort(all.begin(), all.end(), [&](Value a, Value b) { return grouping_.group[a] < grouping_.group[b]; });
     for (Value v : all) read(v);
   }
 
@@ -85,7 +103,8 @@ class Body {
 
   Value read(Value v) {
     if (auto it = map_.find(v); it != map_.end()) return it->second;
-    const bool is_dense = is_constant(v) && (v.rank() > 0 || reads_in_memory_);
+    const bool is_dense =
+        is_constant(v) && (v.rank() > 0 || reads_in_memory_ || (reads_numbers_ && is_float(v.dtype())));
     const int group = grouping_.group[v];
     if (!v.eqn() || is_dense || (group >= 0 && group != index_)) {
       operands_.push_back(v);
@@ -108,6 +127,7 @@ class Body {
   const Grouping& grouping_;
   int index_;
   const Target& target_;
+  bool reads_numbers_ = false;
   bool reads_in_memory_ = false;  // contractions and what the host runs read no literals
   Builder b_;
   absl::flat_hash_map<Value, Value> map_;
@@ -117,7 +137,11 @@ class Body {
 class Writer {
  public:
   Writer(const Function& f, const Target& target)
-      : f_(f), target_(target), grouping_(group_equations(f, target)), plan_(f.name()) {}
+      : f_(f),
+        target_(target),
+        grouping_(group_equations(f, target)),
+        reads_numbers_(has_many_numbers(f)),
+        plan_(f.name()) {}
 
   FunctionRef run() {
     const Values params = clone_params(plan_, f_, Mask(f_.params().size(), true));
@@ -137,7 +161,7 @@ class Writer {
       for (int j = 0; j < g.hero->num_out(); ++j) stored_[g.hero->out(j)] = in_memory(g.hero->in(j));
       return;
     }
-    Body body(grouping_, index, target_);
+    Body body(grouping_, index, target_, reads_numbers_);
     const FunctionRef region = body.finish();
     Values operands;
     for (Value v : body.operands()) operands.push_back(in_memory(v));
@@ -186,6 +210,7 @@ class Writer {
   const Function& f_;
   const Target& target_;
   Grouping grouping_;
+  const bool reads_numbers_;
   Builder plan_;
   absl::flat_hash_map<Value, Value> stored_;  // parameters, dense constants and what kernels store, in the plan
   absl::flat_hash_set<Value> taken_;  // results

@@ -1,15 +1,19 @@
 // How one kernel runs: phase after phase, each cut into chunks by its estimated work.
 #include "runtime/kernel.h"
 
+#include <algorithm>
 #include <bit>
 #include <new>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
+#include "absl/container/inlined_vector.h"
 #include "codegen/kir/contract.h"
 #include "ir/check.h"
 #include "runtime/allocator.h"
 #include "runtime/counters.h"
 #include "runtime/scratch.h"
+#include "runtime/spin.h"
 #include "runtime/thread_pool.h"
 
 namespace sheaf::runtime {
@@ -48,12 +52,63 @@ class ThreadScratch {
   Block block_;
 };
 
+/// Scratch for as many chunks as run at once, all of it there from the beginning: which threads come, and when, must
+/// not decide which pages are touched.
+class ChunkScratch {
+ public:
+  ChunkScratch(std::int64_t bytes, std::int64_t chunks) {
+    const auto count = static_cast<int>(std::min<std::int64_t>({chunks, ThreadPool::global().threads(), 64}));
+    for (int i = 0; i < count && bytes > 0; ++i) {
+      absl::StatusOr<Block> block = Allocator::host().allocate(scratch_block_bytes(bytes), Loc{});
+      if (!block.ok()) {
+        give_back();
+        throw std::bad_alloc();
+      }
+      blocks_.push_back(*block);
+      free_ |= std::uint64_t{1} << i;
+    }
+  }
+  ~ChunkScratch() { give_back(); }
+  ChunkScratch(const ChunkScratch&) = delete;
+  ChunkScratch& operator=(const ChunkScratch&) = delete;
+
+  /// Of one chunk, which gives it back.
+  int take() {
+    if (blocks_.empty()) return -1;
+    for (std::uint64_t free = free_.load(std::memory_order_relaxed);;) {
+      if (free == 0) {  // more threads than there are bits
+        relax_cpu();
+        free = free_.load(std::memory_order_relaxed);
+        continue;
+      }
+      if (free_.compare_exchange_weak(free, free & (free - 1), std::memory_order_acquire))
+        return std::countr_zero(free);
+    }
+  }
+  void end(int i) {
+    if (i >= 0) free_.fetch_or(std::uint64_t{1} << i, std::memory_order_release);
+  }
+  std::byte* data(int i) const { return i < 0 ? nullptr : blocks_[static_cast<std::size_t>(i)].data; }
+
+ private:
+  void give_back() {
+    for (const Block& block : blocks_) Allocator::host().release(block);
+  }
+
+  absl::InlinedVector<Block, 8> blocks_;
+  std::atomic<std::uint64_t> free_{0};
+};
+
 /// Calls `run(begin, end, scratch)` for all units of `phase`.
 template <class Run>
 void run_phase(const codegen::Phase& phase, std::int64_t unit_ps, Run&& run) {
   ThreadPool& pool = ThreadPool::global();
-  pool.parallel_for(phase.extent, pool.grain(phase.extent, unit_ps), [&](std::int64_t begin, std::int64_t end) {
-    run(begin, end, phase.scratch_bytes > 0 ? thread_scratch(phase.scratch_bytes) : nullptr);
+  const std::int64_t grain = std::max<std::int64_t>(1, pool.grain(phase.extent, unit_ps));
+  ChunkScratch scratch(phase.scratch_bytes, (phase.extent + grain - 1) / grain);
+  pool.parallel_for(phase.extent, grain, [&](std::int64_t begin, std::int64_t end) {
+    const int mine = scratch.take();
+    const absl::Cleanup give_back = [&] { scratch.end(mine); };
+    run(begin, end, scratch.data(mine));
   });
 }
 

@@ -166,7 +166,7 @@ constexpr BatchSlot kDotSlots[] = {{.operands = 0b11, .append = kBatchFields}};
 // Very many terms for few results are too little for several threads, and make one long chain of additions. How many
 // parts of the first contracted dim are summed each by itself: a function of rows, columns and terms alone.
 std::int64_t parts_of(const Eqn& e) {
-  constexpr std::int64_t kFewResults = 1 << 14, kLongSide = 1024, kLeastTerms = 2048;
+  constexpr std::int64_t kFewResults = 1 << 14, kLongSide = 1024, kShortSide = 4, kLeastTerms = 2048;
   const Dot& a = e.attrs<Dot>();
   if (a.lhs.empty() || is_complex(e.out().dtype()) || e.out().type().num_elements() == 0) return 1;
   std::int64_t terms = 1, batch = 1;
@@ -175,7 +175,8 @@ std::int64_t parts_of(const Eqn& e) {
   if (terms < 2 * kLeastTerms) return 1;
   const std::int64_t rows = e.in(0).type().num_elements() / batch / terms;
   const std::int64_t columns = e.in(1).type().num_elements() / batch / terms;
-  if (rows * columns > kFewResults || std::max(rows, columns) > kLongSide) return 1;
+  const auto [shorter, longer] = std::minmax(rows, columns);
+  if (rows * columns > kFewResults || longer > kLongSide || shorter < kShortSide) return 1;
   std::int64_t parts = terms / kLeastTerms;
   while (e.in(0).dims()[a.lhs[0]] % parts != 0) --parts;
   return parts;

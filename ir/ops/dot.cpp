@@ -2,6 +2,8 @@
 // are dots again, laid out so that the gradient of a matrix product needs no copy.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "ir/ops/complex.h"
 #include "ir/ops/products.h"
 #include "ir/ops/rules.h"

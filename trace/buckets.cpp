@@ -244,11 +244,11 @@ std::vector<std::int64_t> BucketedCalls::other_lengths(std::size_t s, std::int64
   return {shortest, shortest + 1};
 }
 
-// Null where the function takes no such arguments, and nobody has asked it to.
+// Null where the function throws, as nobody has asked it for this length.
 ir::FunctionRef BucketedCalls::plain_at(const FlatCall& call, std::span<const LeafType> types) {
   try {
     return passes::plain_for_lengths(traced(call, types).function);
-  } catch (const Error&) { return nullptr; }
+  } catch (...) { return nullptr; }
 }
 
 BucketedCalls::BasePtr BucketedCalls::make_base(const FlatCall& call, std::span<const LeafType> types,
@@ -263,8 +263,9 @@ BucketedCalls::BasePtr BucketedCalls::make_base(const FlatCall& call, std::span<
       Lengths others = sizes;
       others[s] = n;
       const ir::FunctionRef other = plain_at(call, types_at(call, types, others));
+      if (!other) continue;
       LengthMarks more = marks;
-      LengthError error = other ? passes::mark_lengths(*plain, sizes, *other, others, true, more) : LengthError();
+      LengthError error = passes::mark_lengths(*plain, sizes, *other, others, true, more);
       if (error.why.empty()) {
         marks = std::move(more);
         first = {};

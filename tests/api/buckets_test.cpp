@@ -333,6 +333,19 @@ TEST_CASE("what has no rule, or mixes the length with other extents, is refused 
       "HERE: jit f: .buckets: reshape depends on the length in another way than having it as an extent; docs/buckets.md");
 }
 
+TEST_CASE("a length that the function refuses is its own affair, and no other's") {
+  const auto f = jit(
+      [](Array x) {
+        if (x.shape()[0] == 5) throw std::runtime_error("five is too odd");
+        return x * sum(x);
+      },
+      {.name = "f", .buckets = {{.sizes = {4, 8}}}});
+  CHECK(values(f(ones({7})))[6] == 7);
+  for (int i = 0; i < 2; ++i) CHECK_THROWS_WITH_AS(f(ones({5})), "five is too odd", std::runtime_error);
+  CHECK(values(f(ones({6})))[5] == 6);
+  CHECK(compiles(f) == 1);
+}
+
 TEST_CASE("a length at which the function does something else is compiled for itself, with one warning") {
   const auto f = jit([](Array x) { return x.shape()[0] == 3 ? x * 100 : sum(x) + x; },
                      {.name = "f", .buckets = {{.sizes = {4, 8}}}});

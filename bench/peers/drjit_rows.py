@@ -7,7 +7,7 @@ from drjit.llvm import Float, TensorXf
 from inputs import new_factor, wave
 
 NAME = f"Dr.Jit {dr.__version__}"
-dr.set_thread_count(max(int(sys.argv[2]) - 1, 1))  # and the thread that waits works too
+dr.set_thread_count(int(sys.argv[2]) - 1)  # the thread that waits works too
 
 
 def wait(x):

@@ -22,15 +22,16 @@ namespace {
 using Words = std::vector<std::string>;
 
 // malloc keeps what is freed, on huge pages: with a page fault for every 4 KB, large arrays would cost 20 times as
-// much. OpenMP's threads do not spin while others take their turns. ATen takes AVX2 on processors that it does not
-// know.
+// much.
+const char* const kKeptMemory =
+    "GLIBC_TUNABLES=glibc.malloc.hugetlb=1:glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=8589934592:"
+    "glibc.malloc.top_pad=268435456";
+
+// OpenMP's threads do not spin while others take their turns. ATen takes AVX2 on processors that it does not know.
 Words environment() {
   const std::string threads = fmt::format("{}", Team::global().size());
-  Words env{
-      "GLIBC_TUNABLES=glibc.malloc.hugetlb=1:glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=8589934592:"
-      "glibc.malloc.top_pad=268435456",
-      "OMP_WAIT_POLICY=passive", "OMP_NUM_THREADS=" + threads, "OPENBLAS_NUM_THREADS=" + threads,
-      "PYTHONDONTWRITEBYTECODE=1"};
+  Words env{"OMP_WAIT_POLICY=passive", "OMP_NUM_THREADS=" + threads, "OPENBLAS_NUM_THREADS=" + threads,
+            "PYTHONDONTWRITEBYTECODE=1"};
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
     env.push_back("ATEN_CPU_CAPABILITY=avx512");
@@ -141,20 +142,22 @@ class Peer {
 
 Peers::Peers(const Options& options) {
   std::signal(SIGPIPE, SIG_IGN);
-  Words command{"/usr/bin/env"};
-  for (std::string& setting : environment()) command.push_back(std::move(setting));
-  const auto add = [&](std::string name, const Words& program) {
-    Words all = command;
-    all.insert(all.end(), program.begin(), program.end());
-    if (options.cpu_time) all.push_back("--cpu");
-    peers_.push_back(std::make_shared<Peer>(std::move(name), std::move(all)));
-  };
   const std::string threads = fmt::format("{}", Team::global().size());
+  const auto add = [&](std::string name, const std::vector<Words>& parts) {
+    Words command{"/usr/bin/env"};
+    for (const Words& part : parts) command.insert(command.end(), part.begin(), part.end());
+    if (options.cpu_time) command.push_back("--cpu");
+    peers_.push_back(std::make_shared<Peer>(std::move(name), std::move(command)));
+  };
+  const auto in_python = [&](const char* library) {
+    const char* python = std::getenv("SHEAF_BENCH_PYTHON");
+    return Words{python ? python : "python3", SHEAF_BENCH_PEERS "/serve.py", library, threads};
+  };
   const auto torch = std::filesystem::read_symlink("/proc/self/exe").replace_filename("bench_torch");
-  add("libtorch", {torch.string(), "torch", threads});
-  const char* python = std::getenv("SHEAF_BENCH_PYTHON");
-  for (const auto& [name, library] : {std::pair{"JAX", "jax"}, {"MLX", "mlx"}, {"Dr.Jit", "drjit"}})
-    add(name, {python ? python : "python3", SHEAF_BENCH_PEERS "/serve.py", library, threads});
+  add("libtorch", {environment(), {kKeptMemory}, {torch.string(), "torch", threads}});
+  add("JAX", {environment(), {kKeptMemory}, in_python("jax")});
+  add("MLX", {environment(), {kKeptMemory}, in_python("mlx")});
+  add("Dr.Jit", {environment(), in_python("drjit")});  // it keeps its memory itself, and hangs with these settings
 }
 
 Peers::~Peers() = default;

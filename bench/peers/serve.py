@@ -12,7 +12,7 @@ import sys
 import time
 
 library, threads = sys.argv[1], int(sys.argv[2])
-if threads < os.cpu_count():  # every library's threads are as many as the processors it may use
+if threads < os.cpu_count() and library != "drjit":  # its pool has a size; others have as many threads as processors
     os.sched_setaffinity(0, range(threads))
 answers = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)  # what a library prints is no answer

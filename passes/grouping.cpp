@@ -11,18 +11,17 @@
 #include <absl/container/flat_hash_set.h>
 
 #include <algorithm>
-#include <cmath>
 #include <optional>
 
 #include "ir/columns.h"
 #include "ir/op.h"
 #include "ir/ops/attention.h"
 #include "ir/ops/attrs.h"
-#include "ir/product_size.h"
 #include "ir/schedule.h"
 #include "ir/work.h"
 #include "passes/contraction_layout.h"
 #include "passes/emit.h"
+#include "passes/product_cost.h"
 
 namespace sheaf::passes {
 
@@ -96,76 +95,6 @@ struct OpenGroup {
     }
     return length <= kMaxRow;
   }
-};
-
-// How large the contraction e is, as a batch of products of matrices.
-struct ProductSize {
-  double batch = 1, rows = 1, columns = 1, terms = 1;
-
-  explicit ProductSize(const Eqn& e) {
-    const auto c = std::get<lowering::Contract>(e.op->lower(e));
-    for (std::int64_t d : c.lhs_batch) batch *= static_cast<double>(e.in(0).dims()[d]);
-    for (std::int64_t d : c.lhs_contract) terms *= static_cast<double>(e.in(0).dims()[d]);
-    rows = static_cast<double>(e.in(0).type().num_elements()) / std::max(1.0, batch * terms);
-    columns = static_cast<double>(e.in(1).type().num_elements()) / std::max(1.0, batch * terms);
-  }
-  bool is_empty() const { return batch * rows * columns * terms == 0; }
-  bool is_small() const { return !is_for_library(batch, rows, columns, terms); }
-};
-
-// On a CPU every product does, but those of one column, whose rows are what lies side by side, and of sliding windows,
-// whose blocks are none of rows and columns. On a GPU, where a kernel of our own is as good as the library's with the
-// passes over memory that it saves: of small products always; of large ones only on tensor cores, and only while their
-// terms are few.
-bool takes_epilogue(const Eqn& e, const Target& target) {
-  constexpr double kFewTerms = 1024;
-  if (nest_of(e) != Nest::contract) return false;
-  const ProductSize size(e);
-  if (size.is_empty()) return false;
-  if (!target.is_gpu()) return size.columns > 1 && !is_sliding(e.in(0)) && !is_sliding(e.in(1));
-  if (size.is_small()) return true;
-  const DType t = e.in(0).dtype();
-  const bool is_on_tensor_cores =
-      t == DType::bf16 || t == DType::f16 ||
-      (t == DType::f32 && std::get<lowering::Contract>(e.op->lower(e)).precision == Precision::tf32);
-  return target.compute_capability() >= 80 && is_on_tensor_cores && e.in(1).dtype() == t && size.terms <= kFewTerms;
-}
-
-// What it costs to make `made`, which operand k of the product e is or is a view of, where the product's tiles are
-// filled, again for each tile that reads an element; and what it costs to store it first. Both in bytes that memory
-// could move meanwhile.
-//   w: i8[4096, 4096] -> bf16, x [8, 4096] w      16 MiB read once | 16 MiB read, 32 MiB written, 32 MiB read
-class PrologueCost {
- public:
-  PrologueCost(const Eqn& e, int k, Value made) : stored_(static_cast<double>(made.type().bytes())) {
-    constexpr double kTile = 128;  // rows or columns
-    const auto count = [](Value v) { return static_cast<double>(v.type().num_elements()); };
-    const ProductSize size(e);
-    const double tiles = std::ceil((k == 0 ? size.columns : size.rows) / kTile);
-    times_read_ = std::max(1.0, tiles * count(e.in(k)) / std::max(1.0, count(made)));
-  }
-  void reads(Value v) { sources_ += static_cast<double>(v.type().bytes()); }
-  void computes(const Eqn& m) { operations_ += operations_of(m) * static_cast<double>(m.out().type().num_elements()); }
-
-  bool pays() const {
-    constexpr double kOperation = 1.0 / 20;  // some 60e12 operations while memory moves 3e12 bytes
-    constexpr double kLaunch = 4 << 20;
-    const double made = all_reads(sources_) + times_read_ * operations_ * kOperation;
-    return made <= kLaunch + sources_ + operations_ * kOperation + stored_ + all_reads(stored_);
-  }
-
- private:
-  // All but the first find in the cache, three times as fast, what that has read.
-  double all_reads(double bytes) const { return bytes * (1 + (times_read_ - 1) / 3); }
-
-  static double operations_of(const Eqn& m) {
-    constexpr double kRandomBits = 70, kIndex = 8;  // rounds of a cipher; a division and a choice
-    const Lowering l = m.op->lower(m);
-    if (const auto* map = std::get_if<lowering::Map>(&l)) return static_cast<double>(map->fn.nodes.size());
-    return std::holds_alternative<lowering::RandomBits>(l) ? kRandomBits : kIndex;
-  }
-
-  double stored_, times_read_ = 1, sources_ = 0, operations_ = 0;
 };
 
 class Grouper {

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "trace/apply.h"
@@ -14,6 +15,15 @@ namespace {
 
 DType floating_dtype(const Array& x) { return is_differentiable(x.dtype()) ? x.dtype() : f32; }
 Array to_float(const Array& x) { return convert(x, floating_dtype(x)); }
+
+/// The largest elements along the axes (none: all), which stay, with extent 1; of no elements -inf, as of a sum of exp.
+Array largest(const Array& x, const std::vector<std::int64_t>& axes) {
+  if (x.size() > 0) return max(x, {.axes = axes, .keepdims = true});
+  Shape kept = x.shape();
+  if (axes.empty()) std::fill(kept.begin(), kept.end(), 1);
+  for (const std::int64_t axis : axes) kept[static_cast<std::size_t>(axis)] = 1;
+  return full(kept, -INFINITY, x.dtype());
+}
 
 }  // namespace
 
@@ -62,7 +72,7 @@ Array softmax(Operand x, int axis) {
   const int dim = checked_axis("softmax", x, axis, x.loc());
   return compose1("softmax", RuleKey().add(std::int64_t{dim}), {x}, x.loc(), [&](std::span<const Array> in) {
     const Array v = to_float(in[0]);
-    const Array e = exp(v - stop_gradient(max(v, {.axes = {dim}, .keepdims = true})));
+    const Array e = exp(v - stop_gradient(largest(v, {dim})));
     return e / sum(e, {.axes = {dim}, .keepdims = true});
   });
 }
@@ -71,7 +81,7 @@ Array log_softmax(Operand x, int axis) {
   const int dim = checked_axis("log_softmax", x, axis, x.loc());
   return compose1("log_softmax", RuleKey().add(std::int64_t{dim}), {x}, x.loc(), [&](std::span<const Array> in) {
     const Array v = to_float(in[0]);
-    const Array shifted = v - stop_gradient(max(v, {.axes = {dim}, .keepdims = true}));
+    const Array shifted = v - stop_gradient(largest(v, {dim}));
     return shifted - log(sum(exp(shifted), {.axes = {dim}, .keepdims = true}));
   });
 }
@@ -81,7 +91,7 @@ Array logsumexp(Operand x, const Reduce& options) {
   return compose1("logsumexp", RuleKey().add(axes).add(std::int64_t{options.keepdims}), {x}, x.loc(),
                   [&](std::span<const Array> in) {
                     const Array v = to_float(in[0]);
-                    const Array top = max(v, {.axes = axes, .keepdims = true});
+                    const Array top = largest(v, axes);
                     // An infinite maximum would give inf - inf: it is the answer itself.
                     const Array shift = stop_gradient(where(is_finite(top), top, zeros_like(top)));
                     const Array total = log(sum(exp(v - shift), {.axes = axes, .keepdims = true})) + shift;

@@ -2,6 +2,8 @@
 // pass of their own. Counted in kernels and in the bytes that they read and write; and to the bit what op by op gives.
 #include <doctest/doctest.h>
 
+#include <cmath>
+
 #include "sheaf/sheaf.h"
 
 using namespace sheaf;
@@ -208,5 +210,27 @@ TEST_CASE("columns that are added up by the way have the bits of a sum of their 
           return std::pair{narrow, sum(narrow, {.axes = {0}})};
         },
         x);
+  }
+}
+
+TEST_CASE("arrays without columns or rows have empty sums, and sums of nothing") {
+  const auto totals = [](Array v) {
+    return std::tuple{sum(v, {.axes = {0}}), sum(v, {.axes = {1}}), sum(v * 2 + 1, {.axes = {0}}), softmax(v)};
+  };
+  for (const std::int64_t n : {1, 3, 65, 300, 20'000}) {
+    CAPTURE(n);
+    for (DType t : {f32, i32}) CHECK(sum(zeros({n, 0}, t), {.axes = {0}}).wait().shape() == Shape{0});
+    CHECK(max(zeros({n, 0}), {.axes = {0}}).wait().shape() == Shape{0});
+    CHECK(argmax(zeros({n, 0}), 0).wait().shape() == Shape{0});
+    const auto [of_columns, of_rows, more, same_rows] = jit(totals)(zeros({n, 0}));
+    CHECK(of_columns.shape() == Shape{0});
+    CHECK(all_equal(of_rows, zeros({n})));
+    CHECK(same_rows.wait().shape() == Shape{n, 0});
+    CHECK(all_equal(logsumexp(zeros({n, 0}), {.axes = {1}}), full({n}, -INFINITY)));
+    CHECK(log_softmax(zeros({n, 0})).wait().shape() == Shape{n, 0});
+    const auto [zero_columns, no_rows, ones_of_none, nothing] = jit(totals)(zeros({0, n}));
+    CHECK(all_equal(zero_columns, zeros({n})));
+    CHECK(no_rows.shape() == Shape{0});
+    CHECK(nothing.wait().shape() == Shape{0, n});
   }
 }

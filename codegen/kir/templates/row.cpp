@@ -372,7 +372,7 @@ class RowTemplate {
   void store_per_element() {
     const bool are_stored =
         std::all_of(per_element_.begin(), per_element_.end(), [&](const Target& t) { return is_in_place(t); });
-    if (are_stored && form_.columns.empty()) return;
+    if (form_.length == 0 || (are_stored && form_.columns.empty())) return;
     IndexPool& pool = b_->indices();
     const Index r = b_->axis(b_->begin_for("e", form_.length, LoopKind::vector));
     const Index flat = pool.add(pool.scale(row_, form_.length), r);
@@ -450,9 +450,11 @@ void rows_and_columns(KernelBuilder& k, const RowForm& form, const std::vector<T
 }  // namespace
 
 void row_template(KernelBuilder& k, const std::vector<Target>& results) {
-  const RowForm form = row_form(k.group());
+  const auto is_empty = [&](const Target& t) { return k.group().nodes[t.node].type.num_elements() == 0; };
+  if (std::all_of(results.begin(), results.end(), is_empty)) return;
+  RowForm form = row_form(k.group());
+  if (form.length == 0) form.columns.clear();  // there are none to add up
   if (!form.columns.empty()) return rows_and_columns(k, form, results);
-  if (form.rows == 0) return;
   RowTemplate rows(k, form, results, nullptr);
   const Blocking blocking = choose_blocking(k.grain(), form.rows, row_ps(k, form, rows, nullptr));
   PhaseBuilder b = k.begin_phase(blocking.units());

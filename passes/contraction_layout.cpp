@@ -61,4 +61,14 @@ bool keeps_columns(const Eqn& dot, const Eqn& transpose, absl::FunctionRef<bool(
          step_along(dot.in(1), static_cast<std::size_t>(a.rhs_batch[innermost]), is_stored) == 1;
 }
 
+bool has_short_windows(Value v) {
+  if (!is_sliding(v)) return false;
+  while (v.eqn()->op != &ops::sliding_windows) v = v.eqn()->in(0);
+  const auto& windows = v.eqn()->attrs<ops::SlidingWindows>();
+  std::int64_t elements = 1, places = 1;
+  for (const std::int64_t size : windows.sizes) elements *= size;
+  for (const std::int64_t d : windows.dims) places *= v.dims()[d];
+  return elements <= places;
+}
+
 }  // namespace sheaf::passes

@@ -1,4 +1,4 @@
-// Which layouts a contraction can give its result in as fast as in its own.
+// Which layouts a contraction can give its result in as fast as in its own, and what its operands are like.
 #pragma once
 
 #include <absl/functional/function_ref.h>
@@ -12,5 +12,8 @@ namespace sheaf::passes {
 /// innermost dim of its batch there, where both operands have it. `is_stored`: whether a value lies in memory by
 /// itself, and not as a view.
 bool keeps_columns(const ir::Eqn& dot, const ir::Eqn& transpose, absl::FunctionRef<bool(ir::Value)> is_stored);
+
+/// Windows of fewer elements than there are windows: those that meet a kernel, not those that make its gradient.
+bool has_short_windows(ir::Value v);
 
 }  // namespace sheaf::passes

@@ -21,6 +21,7 @@
 #include "ir/work.h"
 #include "passes/contraction_layout.h"
 #include "passes/emit.h"
+#include "passes/open_group.h"
 #include "passes/product_cost.h"
 
 namespace sheaf::passes {
@@ -31,71 +32,6 @@ namespace {
 
 constexpr std::size_t kMaxMembers = 128;  // of a group: register pressure and compile time grow with it
 constexpr std::int64_t kMaxWays = 32;  // in which a group reads one array: each is code of its own
-constexpr std::int64_t kMaxRow = 32768;  // elements of a row that stays in cache between the passes of a row kernel
-
-enum class Kind { free, map, indexed, reduce, hero, host };
-
-// free: constants and pure index maps. map: elementwise. indexed: reads operands at other positions than its own.
-// hero: a kernel of its own. host: no kernel, but a step of its own that gives all its results.
-Kind kind_of(const Lowering& l) {
-  using namespace lowering;
-  return std::visit(
-      [](const auto& x) {
-        using L = std::decay_t<decltype(x)>;
-        if constexpr (std::is_same_v<L, Map>) return Kind::map;
-        else if constexpr (std::is_same_v<L, View> || std::is_same_v<L, Windows> || std::is_same_v<L, Reshape> ||
-                           std::is_same_v<L, Iota>)
-          return Kind::free;
-        else if constexpr (std::is_same_v<L, Pad> || std::is_same_v<L, Concatenate> || std::is_same_v<L, RandomBits> ||
-                           std::is_same_v<L, Gather> || std::is_same_v<L, UpdateSlice>)
-          return Kind::indexed;
-        else if constexpr (std::is_same_v<L, Reduce>) return Kind::reduce;
-        else if constexpr (std::is_same_v<L, Scan> || std::is_same_v<L, While> || std::is_same_v<L, Branch> ||
-                           std::is_same_v<L, Barrier> || std::is_same_v<L, Check> || std::is_same_v<L, Callback> ||
-                           std::is_same_v<L, Library> || std::is_same_v<L, Collective>)
-          return Kind::host;
-        else return Kind::hero;
-      },
-      l);
-}
-
-Shape without_ones(const Shape& dims) {
-  Shape s;
-  for (std::int64_t d : dims)
-    if (d != 1) s.push_back(d);
-  return s;
-}
-
-enum class Role { none, full, row, inner };
-
-struct OpenGroup {
-  Shape full;                         // the iteration space
-  std::vector<std::int64_t> reduced;  // dims of it, once there is a reduction
-  bool has_reduce = false;
-  bool is_closed = false;             // heroes take no company
-  bool is_contraction = false;        // but this one: what follows elementwise is done to its sums as they leave
-  const Eqn* first = nullptr;         // that the group was made for
-  std::int64_t ways = 1;  // in which what was first in it is read by what is last
-  bool is_expensive = false;          // holds more than a few operations an element: not to be recomputed
-  std::vector<const Eqn*> members;
-  absl::flat_hash_set<int> sources, readers;  // groups whose values it reads, and that read its values
-
-  Shape row() const {
-    Shape s;
-    for (std::int64_t d = 0; d < static_cast<std::int64_t>(full.size()); ++d)
-      if (std::find(reduced.begin(), reduced.end(), d) == reduced.end()) s.push_back(full[d]);
-    return s;
-  }
-  // The reduced dims are the last ones and a row fits in cache.
-  bool has_rows() const {
-    std::int64_t length = 1;
-    for (std::size_t i = 0; i < reduced.size(); ++i) {
-      if (reduced[i] != static_cast<std::int64_t>(full.size() - reduced.size() + i)) return false;
-      length *= full[reduced[i]];
-    }
-    return length <= kMaxRow;
-  }
-};
 
 class Grouper {
  public:
@@ -209,8 +145,8 @@ class Grouper {
     if ((a.is_contraction || b.is_contraction) && !is_product_and_rest(a, b)) return std::nullopt;
     if (a.members.size() + b.members.size() > kMaxMembers) return std::nullopt;
     if (a.has_reduce && b.has_reduce && a.reduced != b.reduced) {
-      if (are_columns_of(a, b)) return space_of(b);
-      if (are_columns_of(b, a)) return space_of(a);
+      if (are_columns_of(a, b)) return b.space();
+      if (are_columns_of(b, a)) return a.space();
       return std::nullopt;
     }
     const OpenGroup &wide = b.has_reduce || !a.has_reduce ? b : a, &other = &wide == &a ? b : a;
@@ -218,18 +154,10 @@ class Grouper {
                             without_ones(other.full) == without_ones(wide.row());
     if (other.full != wide.full && !is_of_rows) return std::nullopt;
     if (wide.has_reduce && !wide.has_rows() && !(other.has_reduce && are_few(a, b))) return std::nullopt;
-    OpenGroup both = space_of(wide);
+    OpenGroup both = wide.space();
     both.is_contraction = a.is_contraction || b.is_contraction;
     both.first = a.is_contraction ? a.first : b.first;
     return both;
-  }
-
-  static OpenGroup space_of(const OpenGroup& g) {
-    OpenGroup space;
-    space.full = g.full;
-    space.reduced = g.reduced;
-    space.has_reduce = g.has_reduce;
-    return space;
   }
 
   // Nothing but totals of columns of what the other group takes row by row.
@@ -519,17 +447,6 @@ class Grouper {
     const bool meets_windows = is_sliding(hero.in(0)) || is_sliding(hero.in(1));
     if (!meets_windows || is_sliding(view.out())) return true;
     return !target_.is_gpu() && ProductSize(hero).batch == 1 && has_short_windows(hero.in(0));
-  }
-
-  // Windows of fewer elements than there are windows: those that meet a kernel, not those that make its gradient.
-  static bool has_short_windows(Value v) {
-    if (!is_sliding(v)) return false;
-    while (v.eqn()->op != &ops::sliding_windows) v = v.eqn()->in(0);
-    const auto& windows = v.eqn()->attrs<ops::SlidingWindows>();
-    std::int64_t elements = 1, places = 1;
-    for (const std::int64_t size : windows.sizes) elements *= size;
-    for (const std::int64_t d : windows.dims) places *= v.dims()[d];
-    return elements <= places;
   }
 
   bool feeds_contraction(const Eqn& e) const {

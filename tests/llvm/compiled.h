@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +15,19 @@
 #include "codegen/native_code.h"
 
 namespace sheaf::codegen {
+
+/// Numbers of any dtype: normal floats, any integers, few true bools.
+inline std::vector<std::byte> random_elements(DType t, std::int64_t count, std::mt19937& random) {
+  std::vector<std::byte> data(count * size_bytes(t));
+  std::normal_distribution<double> normal;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::uint64_t bits = is_float(t)  ? ir::to_bits(t, normal(random))
+                               : is_bool(t) ? std::uint64_t{random() % 8 == 0}
+                                            : random();
+    std::memcpy(data.data() + i * size_bytes(t), &bits, size_bytes(t));
+  }
+  return data;
+}
 
 class Compiled {
  public:

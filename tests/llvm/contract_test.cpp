@@ -65,18 +65,6 @@ Problem problem(Strides batch, Strides m, Strides n, Strides k, DType in, DType 
   return p;
 }
 
-std::vector<std::byte> random_elements(DType t, std::int64_t count, std::mt19937& random) {
-  std::vector<std::byte> data(count * size_bytes(t));
-  std::normal_distribution<double> normal;
-  for (std::int64_t i = 0; i < count; ++i) {
-    const std::uint64_t bits = is_float(t)  ? ir::to_bits(t, normal(random))
-                               : is_bool(t) ? std::uint64_t{random() % 8 == 0}
-                                            : random();
-    std::memcpy(data.data() + i * size_bytes(t), &bits, size_bytes(t));
-  }
-  return data;
-}
-
 std::string describe(const Problem& p, const CpuTarget& target) {
   const ContractPlan plan = plan_contract(p.contract, target);
   return std::string(name(p.contract.lhs)) + " -> " + std::string(name(p.contract.out)) + " b" +

@@ -13,18 +13,6 @@
 namespace sheaf::codegen {
 namespace {
 
-std::vector<std::byte> random_elements(DType t, std::int64_t count, std::mt19937& random) {
-  std::vector<std::byte> data(count * size_bytes(t));
-  std::normal_distribution<double> normal;
-  for (std::int64_t i = 0; i < count; ++i) {
-    const std::uint64_t bits = is_float(t)  ? ir::to_bits(t, normal(random))
-                               : is_bool(t) ? std::uint64_t{random() % 8 == 0}
-                                            : random();
-    std::memcpy(data.data() + i * size_bytes(t), &bits, size_bytes(t));
-  }
-  return data;
-}
-
 struct Followed {
   std::int64_t batch, rows, columns, terms;
   DType in = f32, out = f32;

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <latch>
+#include <memory>
 #include <numeric>
 #include <string>
 #include <thread>
@@ -15,6 +16,18 @@
 
 namespace sheaf::runtime {
 namespace {
+
+/// Returns once a task runs that ends when it may.
+void occupy(Queue& queue, std::latch& may_end) {
+  const auto is_running = std::make_shared<std::latch>(1);
+  REQUIRE(queue
+              .push([is_running, &may_end] {
+                is_running->count_down();
+                may_end.wait();
+              })
+              .ok());
+  is_running->wait();
+}
 
 TEST_CASE("tasks run one at a time in the order they came") {
   std::vector<int> order;  // plain: a race is a finding of the thread sanitizer
@@ -28,14 +41,8 @@ TEST_CASE("tasks run one at a time in the order they came") {
 
 TEST_CASE("a caller that runs ahead is held back at the depth of the queue") {
   Queue queue("test", 2);
-  std::latch is_running(1), may_end(1);
-  REQUIRE(queue
-              .push([&] {
-                is_running.count_down();
-                may_end.wait();
-              })
-              .ok());
-  is_running.wait();
+  std::latch may_end(1);
+  occupy(queue, may_end);
   std::atomic<int> pushed{0};
   std::thread caller([&] {
     for (int i = 0; i < 3; ++i) {
@@ -52,14 +59,8 @@ TEST_CASE("a caller that runs ahead is held back at the depth of the queue") {
 
 TEST_CASE("who waits runs the tasks that may be, in their turn, and no others") {
   Queue queue("test", 8);
-  std::latch is_running(1), may_end(1);
-  REQUIRE(queue
-              .push([&] {
-                is_running.count_down();
-                may_end.wait();
-              })
-              .ok());
-  is_running.wait();
+  std::latch may_end(1);
+  occupy(queue, may_end);
   std::vector<std::thread::id> by;
   for (int i = 0; i < 2; ++i)
     REQUIRE(queue.push([&] { by.push_back(std::this_thread::get_id()); }, Queue::By::waiter).ok());

@@ -212,4 +212,20 @@ void step_weights(Floats& weights, const Floats& gradient, float rate) {
   });
 }
 
+void adam(Floats& weights, Floats& m, Floats& v, const Floats& gradient, int step, float rate) {
+  const float by_m = 1 / (1 - std::pow(0.9f, static_cast<float>(step)));
+  const float by_v = 1 / (1 - std::pow(0.999f, static_cast<float>(step)));
+  Team::global().for_chunks(weights.size(), 1024, [&](std::size_t begin, std::size_t end) {
+    float* __restrict w = weights.data();
+    float* __restrict mean = m.data();
+    float* __restrict square = v.data();
+    const float* __restrict g = gradient.data();
+    for (std::size_t i = begin; i < end; ++i) {
+      mean[i] = 0.9f * mean[i] + 0.1f * g[i];
+      square[i] = 0.999f * square[i] + 0.001f * (g[i] * g[i]);
+      w[i] -= rate * (mean[i] * by_m) / (std::sqrt(square[i] * by_v) + 1e-8f);
+    }
+  });
+}
+
 }  // namespace bench

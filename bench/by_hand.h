@@ -28,4 +28,7 @@ void mask(Floats& gradient, const Floats& activation);
 void step_bias(Floats& bias, const Floats& gradient, float rate);
 void step_weights(Floats& weights, const Floats& gradient, float rate);
 
+/// Adam's update number `step` of all parameters, which lie behind each other.
+void adam(Floats& weights, Floats& m, Floats& v, const Floats& gradient, int step, float rate);
+
 }  // namespace bench

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <sheaf/sheaf.h>
 
+#include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "by_hand.h"
 #include "inputs.h"
@@ -133,6 +135,42 @@ Result cross_entropy_gradient_4096(const Options& options) {
   return r;
 }
 
+// Weights and biases of 64 layers in arrays of their own, as a model has them; by hand all lie behind each other.
+Result adam_of_128_arrays(const Options& options) {
+  constexpr std::int64_t kLayers = 64, kColumns = 96;
+  const std::int64_t rows = options.quick ? 16 : 256;
+  const auto all = static_cast<std::size_t>(kLayers * (rows + 1) * kColumns);
+  Floats w = wave(all, 6), m(all), v(all);
+  const Floats g = wave(all, 7);
+  std::fill_n(m.data(), all, 0.0f), std::fill_n(v.data(), all, 0.0f);
+  const auto arrays_of = [&](const Floats& x) {
+    std::vector<Array> arrays;
+    const float* at = x.data();
+    for (std::int64_t i = 0; i < 2 * kLayers; ++i) {
+      const Shape shape = i % 2 ? Shape{kColumns} : Shape{rows, kColumns};
+      const auto count = static_cast<std::size_t>(i % 2 ? kColumns : rows * kColumns);
+      arrays.push_back(array(std::span(at, count), shape));
+      at += count;
+    }
+    return arrays;
+  };
+  const std::vector<Array> gradients = arrays_of(g);
+  using State = std::pair<std::vector<Array>, Adam::State<std::vector<Array>>>;
+  State state{arrays_of(w), Adam().init(gradients)};
+  auto step = jit([](State s, std::vector<Array> d) { return Adam().step(s.first, s.second, d, Array(0.001f)); },
+                  {.name = "adam", .donate = {0}});
+  int steps = 0;
+  const Work ours = [&] { (state = step(std::move(state), gradients)).first[0].wait(); };
+  const Work by_hand = [&] { adam(w, m, v, g, ++steps, 0.001f); };
+  ours(), by_hand();
+  std::vector<Array> updated;
+  for (const Array& x : state.first) updated.push_back(ravel(x));
+  check_agreement(concatenate(updated, 0), w, 1e-5);
+  Result r = compare(ours, by_hand, options);
+  r.note = gigabytes(28.0 * static_cast<double>(all), r.ours);
+  return r;
+}
+
 }  // namespace
 
 std::vector<Row> loop_rows() {
@@ -141,7 +179,8 @@ std::vector<Row> loop_rows() {
           {"softmax 4096 x 4096 f32", "", softmax_4096},
           {"layer_norm 4096 x 4096 f32", "", layer_norm_4096},
           {"cross_entropy 4096 x 4096 f32", "", cross_entropy_4096},
-          {"cross_entropy 4096 x 4096 f32, value and gradient", "", cross_entropy_gradient_4096}};
+          {"cross_entropy 4096 x 4096 f32, value and gradient", "", cross_entropy_gradient_4096},
+          {"Adam, 128 arrays of 1.6M f32 together", "the same, behind each other", adam_of_128_arrays}};
 }
 
 }  // namespace bench

@@ -21,6 +21,7 @@
 #include "codegen/kir/templates/template.h"
 #include "codegen/kir/verify.h"
 #include "codegen/product.h"
+#include "codegen/together.h"
 #include "ir/check.h"
 #include "ir/op.h"
 #include "ir/ops/attrs.h"
@@ -99,6 +100,7 @@ class Lowering {
       if (!waits) awaits[flights[k].done].push_back(await_step(frame.steps.back()));
     }
     add_awaits(flights.size());
+    if (!program_.target.is_gpu()) join_steps(frame.steps, program_.kernels, program_.alias);
     return std::move(frame.steps);
   }
 

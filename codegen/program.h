@@ -75,6 +75,7 @@ struct Step {
   Loc loc;  // the user's line of the group's hero
   std::shared_ptr<const Control> control = nullptr;  // if set, the step is this and no kernel
   ir::Work work = {};  // of a kernel, library call or collective: what a profile says of it
+  bool joins_next = false;  // CPU: is launched together with the next step, which is a kernel as well
 };
 
 /// A loop. Each step reads the carries at slots `from` and writes them at slots `to`, alternating between two buffers

@@ -59,6 +59,12 @@ class CpuBackend final : public Backend {
     } catch (const std::exception& error) { return absl::InternalError(error.what()); }
     return absl::OkStatus();
   }
+  absl::Status run_together(std::span<const Launch> launches) override {
+    try {
+      runtime::run_together(launches);
+    } catch (const std::exception& error) { return absl::InternalError(error.what()); }
+    return absl::OkStatus();
+  }
   absl::Status drain() override { return absl::OkStatus(); }
 
  private:
@@ -100,6 +106,11 @@ absl::Status Backend::download(std::byte* host, const std::byte* from, std::int6
 
 absl::StatusOr<EventPtr> Backend::record() { return nullptr; }
 
+absl::Status Backend::run_together(std::span<const Launch> launches) {
+  for (const Launch& l : launches)
+    if (absl::Status status = run(*l.kernel, l.buffers, 0); !status.ok()) return status;
+  return absl::OkStatus();
+}
 absl::Status Backend::await(const Event& event) { return event.wait(); }
 
 absl::StatusOr<std::shared_ptr<const std::byte>> Backend::note(const std::byte* from, std::int64_t bytes) {

@@ -62,6 +62,8 @@ class Backend {
   virtual absl::Status load(Kernel& kernel) = 0;
   /// `packed`: of phases that are done already, as Kernel::run takes them.
   virtual absl::Status run(Kernel& kernel, std::span<void* const> buffers, Phases packed) = 0;
+  /// Runs these, none of which waits for another, as one piece of work if it can.
+  virtual absl::Status run_together(std::span<const Launch> launches);
   /// Has the device's own library do this, as `run`, with the kernel that the call names; false where it has none for
   /// it, and nothing was done.
   virtual absl::StatusOr<bool> call(const codegen::LibraryCall&, Kernel* /*around*/,

@@ -116,6 +116,8 @@ class Executable : public std::enable_shared_from_this<Executable> {
   absl::Status launch_packed(const codegen::Step& step, std::span<void*> buffers, const Addresses& at) const;
   /// Asks for the kernels that wait to be asked for; before anything else is.
   absl::Status launch_waiting(Addresses& at) const;
+  absl::Status launch_together(Addresses& at) const;
+  absl::InlinedVector<Launch, 8> launches_of(const Addresses& at) const;
   absl::Status launch_one_by_one(Addresses& at) const;
   absl::Status run_check(const codegen::Check& check, Loc loc, Addresses& at) const;
   absl::Status settle_checks(Addresses& at) const;

@@ -106,8 +106,8 @@ struct Executable::Addresses {
   absl::InlinedVector<std::byte*, 32> slots;
   absl::flat_hash_map<int, HostCopies> under_way;  // collectives begun, by their groups
   // Kernels that the device has not been asked for yet, so that it may be asked for all of them at once.
-  std::vector<const codegen::Step*> waiting;
-  std::vector<void*> buffers;  // theirs, in order
+  absl::InlinedVector<const codegen::Step*, 8> waiting;
+  absl::InlinedVector<void*, 32> buffers;  // theirs, in order
   bool is_long = false;  // some before them had to go already
   std::vector<Flight::Check> checks;
 };
@@ -520,6 +520,11 @@ absl::Status Executable::run_kernel(const codegen::Step& step, Addresses& at) co
   note_interpreted_run(kernel);
   if (at.execution.spmd && at.execution.spmd->has_begun(at.execution.position))
     counters().overlapped_launches.fetch_add(1, std::memory_order_relaxed);
+  if (at.backend().is_host() && (step.joins_next || !at.waiting.empty())) {
+    for (const codegen::BufferRef& ref : step.buffers) at.buffers.push_back(at[ref]);
+    at.waiting.push_back(&step);
+    return step.joins_next ? absl::OkStatus() : launch_together(at);
+  }
   if (at.backend().is_host()) {
     absl::InlinedVector<void*, 16> buffers;
     for (const codegen::BufferRef& ref : step.buffers) buffers.push_back(at[ref]);
@@ -553,17 +558,35 @@ absl::Status Executable::launch(const codegen::Step& step, std::span<void* const
                                                  program_.name, std::string(status.message())));
 }
 
-absl::Status Executable::launch_waiting(Addresses& at) const {
-  if (at.waiting.empty() || at.is_long || waits_for_kernels() || ir::is_profiled()) {  // each is to have its time
-    at.is_long = false;
-    return launch_one_by_one(at);
-  }
-  std::vector<Launch> launches;
+absl::InlinedVector<Launch, 8> Executable::launches_of(const Addresses& at) const {
+  absl::InlinedVector<Launch, 8> launches;
   void* const* buffers = at.buffers.data();
   for (const codegen::Step* step : at.waiting) {
     launches.push_back({kernels_[step->kernel].get(), {buffers, step->buffers.size()}});
     buffers += step->buffers.size();
   }
+  return launches;
+}
+
+/// Of a CPU, at once.
+absl::Status Executable::launch_together(Addresses& at) const {
+  if (ir::is_profiled()) return launch_one_by_one(at);
+  const absl::Status status = at.backend().run_together(launches_of(at));
+  if (!status.ok())
+    return absl::Status(status.code(), fmt::format("{}: {} and what runs with it, of {}: {}", to_string(at.waiting[0]->loc),
+                                                   kernels_[at.waiting[0]->kernel]->code().name, program_.name,
+                                                   std::string(status.message())));
+  at.waiting.clear();
+  at.buffers.clear();
+  return absl::OkStatus();
+}
+
+absl::Status Executable::launch_waiting(Addresses& at) const {
+  if (at.waiting.empty() || at.is_long || waits_for_kernels() || ir::is_profiled()) {  // each is to have its time
+    at.is_long = false;
+    return launch_one_by_one(at);
+  }
+  const absl::InlinedVector<Launch, 8> launches = launches_of(at);
   std::unique_ptr<Replays>& replays = replays_on(at.execution.device);
   const absl::StatusOr<bool> replayed = at.execution.is_rehearsal ? at.backend().rehearse(launches, replays)
                                                                   : at.backend().replay(launches, replays);

@@ -11,6 +11,7 @@
 #include "codegen/kir/contract.h"
 #include "ir/check.h"
 #include "runtime/allocator.h"
+#include "runtime/backend.h"
 #include "runtime/counters.h"
 #include "runtime/scratch.h"
 #include "runtime/spin.h"
@@ -157,6 +158,44 @@ void Kernel::run_interpreted(void* const* buffers) {
         phase, phase.unit_ps * kInterpreterSlowdown,
         [&](std::int64_t begin, std::int64_t end, std::byte* scratch) { kir.run(i, buffers, begin, end, scratch); });
   }
+}
+
+void run_together(std::span<const Launch> launches) {
+  struct Chunk {
+    const Launch* launch;
+    std::int64_t begin, end;
+  };
+  const auto is_compiled = [](const Launch& l) { return l.kernel->is_compiled(); };
+  std::int64_t total_ps = 0;
+  for (const Launch& l : launches)
+    if (__builtin_add_overflow(total_ps, l.kernel->work_ps(), &total_ps)) total_ps = INT64_MAX;
+  ThreadPool& pool = ThreadPool::global();
+  const std::int64_t chunk_ps = pool.grain(total_ps, 1);  // all of it where that is quicker on this thread
+  if (!std::all_of(launches.begin(), launches.end(), is_compiled)) {
+    for (const Launch& l : launches) l.kernel->run(l.buffers.data(), 0);
+    return;
+  }
+  counters().launches.fetch_add(1, std::memory_order_relaxed);
+  absl::InlinedVector<Chunk, 64> chunks;
+  for (const Launch& l : launches) {
+    const codegen::Phase& phase = l.kernel->code().phases[0];
+    const std::int64_t units = std::max<std::int64_t>(1, chunk_ps / std::max<std::int64_t>(phase.unit_ps, 1));
+    for (std::int64_t begin = 0; begin < phase.extent; begin += units)
+      chunks.push_back({&l, begin, std::min(begin + units, phase.extent)});
+  }
+  std::int64_t scratch_bytes = 0;
+  for (const Launch& l : launches) scratch_bytes = std::max(scratch_bytes, l.kernel->code().phases[0].scratch_bytes);
+  ChunkScratch scratch(scratch_bytes, std::ssize(chunks));
+  const std::int64_t grain = chunk_ps < total_ps ? 1 : std::ssize(chunks);
+  pool.parallel_for(std::ssize(chunks), grain, [&](std::int64_t first, std::int64_t end) {
+    const int mine = scratch.take();
+    const absl::Cleanup give_back = [&] { scratch.end(mine); };
+    for (std::int64_t i = first; i < end; ++i) {
+      const Chunk& chunk = chunks[static_cast<std::size_t>(i)];
+      chunk.launch->kernel->compiled()->phases[0](chunk.launch->buffers.data(), chunk.begin, chunk.end,
+                                                  scratch.data(mine));
+    }
+  });
 }
 
 const kir::Interpreter& Kernel::interpreter() {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "codegen/contract.h"
@@ -73,5 +74,10 @@ class Kernel {
   std::atomic<int> interpreted_runs_{0};
 };
 using KernelPtr = std::shared_ptr<Kernel>;
+
+struct Launch;
+
+/// On the CPU: runs kernels of one phase each, none of which waits for another. Throws as they do.
+void run_together(std::span<const Launch> launches);
 
 }  // namespace sheaf::runtime

@@ -102,7 +102,7 @@ class StepLines {
     for (const codegen::Step& s : steps) {
       const std::string loc = to_string(s.loc);
       text += s.control ? std::visit([&](const auto& what) { return of(what, indent, loc); }, s.control->what)
-                        : of_kernel(s.kernel, indent, loc);
+                        : of_kernel(s, indent, loc);
     }
     return text;
   }
@@ -114,9 +114,10 @@ class StepLines {
   }
 
  private:
-  std::string of_kernel(int kernel, const std::string& indent, const std::string& loc) {
-    lines_[kernel].insert(loc);
-    return fmt::format("{}{}  {}\n", indent, program_.kernels[kernel].name, loc);
+  std::string of_kernel(const codegen::Step& s, const std::string& indent, const std::string& loc) {
+    lines_[s.kernel].insert(loc);
+    return fmt::format("{}{}{}  {}\n", indent, program_.kernels[s.kernel].name,
+                       s.joins_next ? ", together with the next" : "", loc);
   }
   std::string of(const codegen::Loop& loop, const std::string& indent, const std::string& loc) {
     const std::string head =

@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "ir/text.h"
+#include "runtime/device.h"
 #include "sheaf/sheaf.h"
 #include "tests/environment.h"
 
@@ -106,4 +107,14 @@ TEST_CASE("steps.txt has a line for each kind of step that the host runs") {
   for (const char* step : {"check \"positive\"  dump_test.cpp:", "callback ", "cholesky, 1 of 2 x 2  dump_test.cpp:",
                            "scan, 2 steps  ", "while  ", "do\n", "branch 0 of 2  ", "branch 1 of 2  "})
     CHECK_MESSAGE(text.find(step) != std::string::npos, step, " in\n", text);
+}
+
+TEST_CASE("steps.txt says which kernels are launched together") {
+  if (!runtime::device(0).backend().is_host()) return;
+  const fs::path root = fs::path(SHEAF_BINARY_DIR) / "dump_test";
+  const tests::Variable on("SHEAF_DUMP", root);
+  const auto both = [](Array a, Array b) { return std::pair{exp(a), sin(b)}; };
+  jit(both, {.name = "together"})(ones({3}), ones({4})).first.wait();
+  const std::string text = read(root / "together" / "steps.txt");
+  CHECK_MESSAGE(text.find(", together with the next  dump_test.cpp:") != std::string::npos, text);
 }

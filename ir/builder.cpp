@@ -3,6 +3,8 @@
 
 #include <absl/hash/hash.h>
 
+#include <algorithm>
+
 #include "ir/manual.h"
 #include "ir/ops/attrs.h"
 #include "ir/work.h"
@@ -22,9 +24,34 @@ Value Builder::param(Type type, std::string name) {
                             .index = static_cast<int>(params_.size()),
                             .id = arena_->num_values++,
                             .arena = arena_.get(),
-                            .name = std::move(name)});
+                            .name = name.empty() ? nullptr : &arena_->param_names.emplace_back(std::move(name))});
   params_.push_back(Value(&arena_->params.back()));
   return params_.back();
+}
+
+const Eqn* Numbering::find(std::size_t hash, absl::FunctionRef<bool(const Eqn&)> is_it) const {
+  if (slots_.empty()) return nullptr;
+  for (std::size_t i = hash;; ++i) {
+    const Slot& slot = slots_[i & (slots_.size() - 1)];
+    if (!slot.eqn || (slot.hash == hash && is_it(*slot.eqn))) return slot.eqn;
+  }
+}
+
+void Numbering::add(std::size_t hash, const Eqn* e) {
+  if (slots_.size() < 2 * ++count_) {
+    constexpr std::size_t kFirst = 64;
+    std::pmr::vector<Slot> before(std::max(kFirst, 2 * slots_.size()), recycling());
+    before.swap(slots_);
+    for (const Slot& slot : before)
+      if (slot.eqn) place(slot);
+  }
+  place({hash, e});
+}
+
+void Numbering::place(Slot slot) {
+  std::size_t i = slot.hash & (slots_.size() - 1);
+  while (slots_[i].eqn) i = (i + 1) & (slots_.size() - 1);
+  slots_[i] = slot;
 }
 
 namespace {
@@ -55,21 +82,26 @@ absl::StatusOr<Value> Builder::try_emit_one(Op op, Values operands) {
   return (*e)->out();
 }
 
-absl::StatusOr<const Eqn*> Builder::find_or_append(Op op, Values operands, std::shared_ptr<const void> attrs,
-                                                   std::vector<FunctionRef> regions) {
+absl::StatusOr<const Eqn*> Builder::find_or_append(Op op, Values&& operands, std::shared_ptr<const void>&& attrs,
+                                                   std::vector<FunctionRef>&& regions) {
   count_work();
   if (!attrs && op->attrs.make) attrs = op->attrs.make();
   lift(op, operands, attrs, regions);
   const std::size_t hash = hash_eqn(op, operands, attrs.get(), regions);
-  auto& same_hash = numbered_[hash];
-  for (const Eqn* e : same_hash)
-    if (same_eqn(*e, op, operands, attrs.get(), regions)) return e;
+  if (const Eqn* e =
+          numbering_.find(hash, [&](const Eqn& other) { return same_eqn(other, op, operands, attrs.get(), regions); }))
+    return e;
 
-  Eqn e{.op = op, .operands = std::move(operands), .attributes = std::move(attrs), .regions = std::move(regions)};
-  if (const Type alone = infer_alone(e)) return append(std::move(e), {&alone, 1}, &same_hash);
-  absl::StatusOr<std::vector<Type>> types = infer(e);
-  if (!types.ok()) return types.status();
-  return append(std::move(e), *types, &same_hash);
+  Eqn& e = begin(op, std::move(operands), std::move(attrs), std::move(regions));
+  const Type alone = infer_alone(e);
+  const absl::StatusOr<std::vector<Type>> types = alone ? std::vector<Type>() : infer(e);
+  if (!types.ok()) {
+    arena_->eqns.pop_back();
+    return types.status();
+  }
+  complete(e, alone ? std::span(&alone, 1) : *types);
+  if (e.effects == Effects::none) numbering_.add(hash, &e);
+  return &e;
 }
 
 // Operands are along manual axes what they are together, and those of a region what its parameters are: the cast is an
@@ -99,23 +131,31 @@ absl::StatusOr<Values> Builder::try_emit_typed(Op op, Values operands, std::shar
   for (std::size_t j = 0; j < types.size(); ++j)
     if (types[j].dtype() != (*inferred)[j].dtype() || types[j].dims() != (*inferred)[j].dims())
       return absl::InvalidArgumentError("result is " + to_string((*inferred)[j]) + ", not " + to_string(types[j]));
-  return append(std::move(e), types, nullptr)->outs();
+  Eqn& made = begin(op, std::move(e.operands), std::move(e.attributes), std::move(e.regions));
+  complete(made, types);
+  return made.outs();
 }
 
-const Eqn* Builder::append(Eqn e, std::span<const Type> types, absl::InlinedVector<const Eqn*, 1>* same_hash) {
-  for (Value v : e.operands) SHEAF_CHECK(v && v.node()->arena == arena_.get(), "operand of another function");
+Eqn& Builder::begin(Op op, Values&& operands, std::shared_ptr<const void>&& attrs, std::vector<FunctionRef>&& regions) {
+  for (Value v : operands) SHEAF_CHECK(v && v.node()->arena == arena_.get(), "operand of another function");
+  Eqn& e = arena_->eqns.emplace_back();
+  e.op = op;
+  e.operands = std::move(operands);
+  e.attributes = std::move(attrs);
+  e.regions = std::move(regions);
+  return e;
+}
+
+void Builder::complete(Eqn& e, std::span<const Type> types) {
   e.loc = loc_;
   e.how = how_;
   if (e.op->effects) e.effects = e.op->effects(e);
   for (const FunctionRef& r : e.regions) e.effects = e.effects | r->effects();
-  arena_->eqns.push_back(std::move(e));
-  Eqn& made = arena_->eqns.back();
-  made.results.reserve(types.size());
-  for (const Type& type : types)
-    made.results.push_back(
-        {.type = type, .eqn = &made, .index = made.num_out(), .id = arena_->num_values++, .arena = arena_.get()});
-  if (same_hash && made.effects == Effects::none) same_hash->push_back(&made);
-  return &made;
+  const std::span<ValueNode> results = arena_->make_values(types.size());
+  for (std::size_t j = 0; j < types.size(); ++j)
+    results[j] = {
+        .type = types[j], .eqn = &e, .index = static_cast<int>(j), .id = arena_->num_values++, .arena = arena_.get()};
+  e.results = results;
 }
 
 Values Builder::emit_all(Op op, Values operands, std::shared_ptr<const void> attrs, std::vector<FunctionRef> regions) {
@@ -146,12 +186,12 @@ std::string hex_of(const void* data, std::size_t bytes) {
 Value Builder::constant(DType dtype, double value) {
   if (is_complex(dtype)) return constant(Literal::scalar(dtype, value));
   const std::uint64_t bits = to_bits(dtype, value);
-  ops::Constant attrs{.dtype = dtype, .dims = {}, .hex = hex_of(&bits, size_bytes(dtype))};
-  // Programs repeat few numbers: one that is there costs nothing but this.
-  if (const auto there = numbered_.find(hash_eqn(&ops::constant, {}, &attrs, {})); there != numbered_.end())
-    for (const Eqn* e : there->second)
-      if (same_eqn(*e, &ops::constant, {}, &attrs, {})) return e->out();
-  return emit(ops::constant, {}, std::move(attrs));
+  Scalar& recent = recent_[absl::HashOf(bits) % recent_.size()];
+  if (!recent.value || recent.dtype != dtype || recent.bits != bits)
+    recent = {
+        dtype, bits,
+        emit(ops::constant, {}, ops::Constant{.dtype = dtype, .dims = {}, .hex = hex_of(&bits, size_bytes(dtype))})};
+  return recent.value;
 }
 
 Value Builder::constant(const Literal& value) {

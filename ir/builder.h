@@ -2,10 +2,10 @@
 // line, and seals everything reachable from the results into a Function.
 #pragma once
 
-#include <absl/container/flat_hash_map.h>
-#include <absl/container/inlined_vector.h>
+#include <absl/functional/function_ref.h>
 #include <absl/status/statusor.h>
 
+#include <array>
 #include <memory>
 #include <span>
 #include <string>
@@ -15,6 +15,25 @@
 #include "ir/op.h"
 
 namespace sheaf::ir {
+
+/// Equations by the hash of what they compute. Open addressing, because a program asks once for each of its equations,
+/// and growing is all that a table of another kind would do.
+class Numbering {
+ public:
+  /// The one of this hash that `is_it` says yes to, or null.
+  const Eqn* find(std::size_t hash, absl::FunctionRef<bool(const Eqn&)> is_it) const;
+  void add(std::size_t hash, const Eqn* e);
+
+ private:
+  struct Slot {
+    std::size_t hash = 0;
+    const Eqn* eqn = nullptr;
+  };
+  void place(Slot slot);
+
+  std::pmr::vector<Slot> slots_{recycling()};  // a power of two, at most half of them in use
+  std::size_t count_ = 0;
+};
 
 class Builder {
  public:
@@ -67,16 +86,24 @@ class Builder {
 
  private:
   void lift(Op op, Values& operands, const std::shared_ptr<const void>& attrs, const std::vector<FunctionRef>& regions);
-  absl::StatusOr<const Eqn*> find_or_append(Op op, Values operands, std::shared_ptr<const void> attrs,
-                                            std::vector<FunctionRef> regions);
-  const Eqn* append(Eqn e, std::span<const Type> types, absl::InlinedVector<const Eqn*, 1>* same_hash);
+  absl::StatusOr<const Eqn*> find_or_append(Op op, Values&& operands, std::shared_ptr<const void>&& attrs,
+                                            std::vector<FunctionRef>&& regions);
+  /// An equation of the arena, as yet without results, and the rest of it, once inference has told their types.
+  Eqn& begin(Op op, Values&& operands, std::shared_ptr<const void>&& attrs, std::vector<FunctionRef>&& regions);
+  void complete(Eqn& e, std::span<const Type> types);
 
   std::string name_;
   std::shared_ptr<Arena> arena_;
   Values params_;
   Loc loc_;
   const char* how_ = "";
-  absl::flat_hash_map<std::size_t, absl::InlinedVector<const Eqn*, 1>> numbered_;  // by hash
+  Numbering numbering_;
+  struct Scalar {
+    DType dtype = {};
+    std::uint64_t bits = 0;
+    Value value = {};
+  };
+  std::array<Scalar, 8> recent_ = {};  // constants by a hash of their bits: programs repeat few numbers
 };
 
 /// x as a value that may differ along these manual axes too; x itself where it does. It is not unreduced along any.

@@ -18,6 +18,11 @@ Builder& Value::builder() const {
   return *node_->arena->builder;
 }
 
+const std::string& Value::name() const {
+  static const auto& none = *new std::string;
+  return node_->name ? *node_->name : none;
+}
+
 Values Eqn::outs() const {
   Values v;
   v.reserve(results.size());

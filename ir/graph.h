@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <memory_resource>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,6 +15,8 @@
 #include "ir/attrs.h"
 #include "ir/check.h"
 #include "ir/mesh.h"
+#include "ir/recycled.h"
+#include "ir/short_list.h"
 #include "ir/type.h"
 #include "sheaf/source.h"
 
@@ -33,7 +36,7 @@ struct ValueNode {
   int index = 0;  // which result, or which parameter
   int id = 0;  // unique in its arena: index for ValueTable
   Arena* arena = nullptr;
-  std::string name = {};  // the user's name of a parameter, or empty
+  const std::string* name = nullptr;  // the user's name of a parameter, or null
 };
 
 /// A handle to a value. Null stands for "none": a symbolic zero tangent, an unmapped operand.
@@ -49,7 +52,7 @@ class Value {
   const Eqn* eqn() const { return node_->eqn; }
   int index() const { return node_->index; }
   int id() const { return node_->id; }
-  const std::string& name() const { return node_->name; }
+  const std::string& name() const;  // of a parameter, or empty
   bool is_param() const { return node_->eqn == nullptr; }
   const ValueNode* node() const { return node_; }
   /// The builder the value is being built in; only while its function is open.
@@ -65,7 +68,7 @@ class Value {
  private:
   const ValueNode* node_ = nullptr;
 };
-using Values = std::vector<Value>;
+using Values = ShortList<Value, 3>;  // most equations take no more
 
 /// What an equation does besides computing its results.
 enum class Effects : std::uint8_t { none = 0, unordered = 1, ordered = 2 };
@@ -76,7 +79,7 @@ constexpr Effects operator|(Effects a, Effects b) {
 struct Eqn {
   Op op = nullptr;
   Values operands = {};
-  std::vector<ValueNode> results = {};  // sized once; Values point into it
+  std::span<const ValueNode> results = {};  // in the arena; Values point to them
   std::shared_ptr<const void> attributes = {};
   std::vector<FunctionRef> regions = {};
   Loc loc = {};  // the user's line; never part of a key
@@ -101,12 +104,21 @@ struct Eqn {
   void check_attrs(const void* tag) const;
 };
 
-/// Owns values and equations; shared by functions that are views of the same equations.
+/// Owns values and equations, side by side as they were made; shared by functions that are views of the same equations.
 struct Arena {
-  std::deque<Eqn> eqns;
-  std::deque<ValueNode> params;
+  Pieces memory;
+  std::pmr::deque<Eqn> eqns{&memory};
+  std::pmr::deque<ValueNode> params{&memory};
+  std::deque<std::string> param_names;
   int num_values = 0;
   Builder* builder = nullptr;  // while open
+
+  std::span<ValueNode> make_values(std::size_t count) {
+    std::pmr::polymorphic_allocator<> in(&memory);
+    auto* values = in.allocate_object<ValueNode>(count);
+    std::uninitialized_value_construct_n(values, count);
+    return {values, count};
+  }
 };
 
 class Function {

@@ -14,4 +14,7 @@ inline std::int64_t& work_done() {
 }
 inline void count_work(std::int64_t steps = 1) { work_done() += steps; }
 
+/// Bytes that this thread took of what it had kept (ir/recycled.h) so far, which a heap that counts does not see.
+std::int64_t recycled_bytes();
+
 }  // namespace sheaf::ir

@@ -51,9 +51,9 @@ inline ir::Values operator+(ir::Values a, const ir::Values& b) {
 Mask operator!(Mask m);
 int count(const Mask& m);
 /// The entries of v where m holds.
-template <class T>
-std::vector<T> where(const std::vector<T>& v, const Mask& m) {
-  std::vector<T> out;
+template <class List>
+List where(const List& v, const Mask& m) {
+  List out;
   for (std::size_t i = 0; i < v.size(); ++i)
     if (m[i]) out.push_back(v[i]);
   return out;

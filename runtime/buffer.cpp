@@ -14,7 +14,7 @@
 #include "runtime/device_span.h"
 #include "runtime/fork.h"
 #include "runtime/host_call.h"
-#include "runtime/recycled.h"
+#include "ir/recycled.h"
 #include "runtime/spin.h"
 
 namespace sheaf::runtime {
@@ -115,7 +115,7 @@ std::vector<EventPtr> Completion::events() const {
 absl::StatusOr<std::shared_ptr<Memory>> Memory::allocate(Allocator& allocator, std::int64_t bytes, Loc made_at) {
   absl::StatusOr<Block> block = allocator.allocate(bytes, made_at);
   if (!block.ok()) return block.status();
-  return make_recycled<Memory>(allocator, *block);
+  return ir::make_recycled<Memory>(allocator, *block);
 }
 
 void Storage::unpin() {
@@ -169,8 +169,8 @@ absl::StatusOr<BufferPtr> Buffer::allocate(Device& device, std::int64_t bytes, L
                                            std::shared_ptr<Completion> completion) {
   absl::StatusOr<std::shared_ptr<Memory>> memory = Memory::allocate(device.allocator(), bytes, made_at);
   if (!memory.ok()) return memory.status();
-  auto storage = make_recycled<Storage>(*std::move(memory));
-  return make_recycled<Buffer>(device, bytes, made_at, std::move(storage), std::move(completion));
+  auto storage = ir::make_recycled<Storage>(*std::move(memory));
+  return ir::make_recycled<Buffer>(device, bytes, made_at, std::move(storage), std::move(completion));
 }
 
 absl::StatusOr<BufferPtr> Buffer::from_host(Device& device, std::span<const std::byte> bytes, Loc made_at) {

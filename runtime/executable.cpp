@@ -15,7 +15,7 @@
 #include "runtime/execution.h"
 #include "runtime/fork.h"
 #include "runtime/host_call.h"
-#include "runtime/recycled.h"
+#include "ir/recycled.h"
 #include "runtime/scratch.h"
 #include "runtime/thread_pool.h"
 
@@ -203,14 +203,14 @@ absl::Status Executable::prepare(Execution& execution, std::span<Buffer* const> 
     if (from >= 0 && is_donated(options, from) && is_only_use(execution.inputs, from) &&
         claims.take(execution.inputs[from].storage().get())) {
       Storage* taken = execution.inputs[from].storage().get();
-      execution.outputs.push_back(make_recycled<Storage>(taken->memory()));
+      execution.outputs.push_back(ir::make_recycled<Storage>(taken->memory()));
       execution.taken.push_back(taken);
       execution.copied_from.push_back(-1);
     } else {
       absl::StatusOr<std::shared_ptr<Memory>> memory =
           Memory::allocate(execution.device.allocator(), program_.outputs[o].bytes(), options.loc);
       if (!memory.ok()) return with_advice(memory.status());
-      execution.outputs.push_back(make_recycled<Storage>(*std::move(memory)));
+      execution.outputs.push_back(ir::make_recycled<Storage>(*std::move(memory)));
       execution.copied_from.push_back(from);
     }
   }
@@ -220,7 +220,7 @@ absl::Status Executable::prepare(Execution& execution, std::span<Buffer* const> 
 Buffers Executable::outputs_of(const Execution& execution) const {
   Buffers outputs;
   for (std::size_t o = 0; o < program_.outputs.size(); ++o)
-    outputs.push_back(make_recycled<Buffer>(execution.device, program_.outputs[o].bytes(), execution.loc,
+    outputs.push_back(ir::make_recycled<Buffer>(execution.device, program_.outputs[o].bytes(), execution.loc,
                                             execution.outputs[o], execution.completion));
   return outputs;
 }

@@ -53,7 +53,7 @@ void convert_elements(const std::byte* from, DType from_dtype, std::byte* to, DT
 }
 
 Array new_number(Number v, Loc loc) {
-  auto node = runtime::make_recycled<ArrayNode>();
+  auto node = ir::make_recycled<ArrayNode>();
   node->kind = ArrayNode::Kind::number;
   node->is_weak = v.kind() != Number::Kind::boolean;
   node->type = ir::Type(v.dtype(), {});
@@ -95,7 +95,7 @@ const ArrayNode& node_with_value(const Array& x, std::string_view wanted, Loc us
 }
 
 Array concrete(runtime::BufferPtr buffer, ir::Type type, bool is_weak, Loc made_at) {
-  auto node = runtime::make_recycled<ArrayNode>();
+  auto node = ir::make_recycled<ArrayNode>();
   node->kind = ArrayNode::Kind::concrete;
   node->is_weak = is_weak;
   node->type = type;

@@ -11,7 +11,7 @@
 
 #include "ir/graph.h"
 #include "runtime/buffer.h"
-#include "runtime/recycled.h"
+#include "ir/recycled.h"
 #include "sheaf/array.h"
 
 namespace sheaf {
@@ -29,6 +29,7 @@ struct TraceInfo {
 };
 
 struct ArrayNode {
+  ArrayNode() noexcept {}  // NOLINT: all of it is set below, where `= default` has it filled with zeros before
   enum class Kind : std::uint8_t { number, concrete, traced, abstract };
   Kind kind = Kind::concrete;
   bool is_weak = false;

@@ -51,7 +51,7 @@ struct Entry {
 using EntryPtr = std::shared_ptr<const Entry>;
 
 Array without_value(const ArrayNode& node) {
-  auto like = runtime::make_recycled<ArrayNode>();
+  auto like = ir::make_recycled<ArrayNode>();
   like->kind = ArrayNode::Kind::abstract;
   like->is_weak = node.is_weak;
   like->type = node.type;
@@ -409,7 +409,7 @@ std::vector<Array> abstract_call(const FlatCall& call, Structure& result) {
 
 Array abstract(const Shape& shape, DType dtype, Loc loc) {
   check_shape("abstract", shape, loc);
-  auto node = runtime::make_recycled<ArrayNode>();
+  auto node = ir::make_recycled<ArrayNode>();
   node->kind = ArrayNode::Kind::abstract;
   node->type = ir::Type(dtype, shape);
   node->made_at = loc;

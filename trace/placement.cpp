@@ -154,7 +154,7 @@ std::string place_text(const Placement& p, const Mesh& beside) {
 
 Array placed(const Placement* placement, std::vector<runtime::BufferPtr> shards, ir::Type type, bool is_weak,
              Loc made_at) {
-  auto node = runtime::make_recycled<ArrayNode>();
+  auto node = ir::make_recycled<ArrayNode>();
   node->kind = ArrayNode::Kind::concrete;
   node->is_weak = is_weak;
   node->type = type;

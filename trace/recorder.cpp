@@ -61,7 +61,7 @@ Array Recorder::param(ir::Type type, bool is_weak, const ParamName& name, bool p
   const ir::Value v = builder_.param(as_f64 ? type.with_dtype(f64) : type, name.in_text);
   info_->param_names.push_back(name.shown);
   info_->param_places.push_back(name.place);
-  auto node = runtime::make_recycled<ArrayNode>();
+  auto node = ir::make_recycled<ArrayNode>();
   node->kind = ArrayNode::Kind::traced;
   node->is_weak = is_weak;
   node->type = type;
@@ -72,7 +72,7 @@ Array Recorder::param(ir::Type type, bool is_weak, const ParamName& name, bool p
 }
 
 Array Recorder::wrap(ir::Value value, bool is_weak, Loc made_at) const {
-  auto node = runtime::make_recycled<ArrayNode>();
+  auto node = ir::make_recycled<ArrayNode>();
   node->kind = ArrayNode::Kind::traced;
   node->is_weak = is_weak;
   node->type = value.type();

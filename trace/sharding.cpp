@@ -283,7 +283,7 @@ Array abstract(const Shape& shape, DType dtype, const NamedSharding& sharding, L
   const Array plain = abstract(shape, dtype, loc);
   const ir::Sharding layout =
       checked_layout("abstract", sharding.mesh, sharding.spec, shape, ir::to_string(plain.node()->type), loc);
-  auto node = runtime::make_recycled<ArrayNode>();
+  auto node = ir::make_recycled<ArrayNode>();
   node->kind = ArrayNode::Kind::abstract;
   node->type = plain.node()->type;
   node->made_at = loc;

@@ -186,8 +186,9 @@ Values expand_attention_tangent(Builder& b, const Eqn& e, const Values& operands
   if (const std::int64_t parts = parts_of(e); parts > 1) return by_parts(b, e, operands, parts);
   const BlockedAttention blocks(e, operands, AttentionGrid::of(e));
   Values stacks = stacks_of(blocks);
-  stacks.insert(stacks.end(), {blocks.scaled(blocks.linear(0)), blocks.stack_columns(blocks.linear(1)),
-                               blocks.stack_columns(blocks.linear(2))});
+  for (const Value v : {blocks.scaled(blocks.linear(0)), blocks.stack_columns(blocks.linear(1)),
+                        blocks.stack_columns(blocks.linear(2))})
+    stacks.push_back(v);
   stacks.push_back(e.attrs<Attention>().derives_bias ? blocks.stack_scores(blocks.linear(3)) : Value());
   const Step step = [&](const Values& read, const Values& carried, const AttentionPlace& at) -> Values {
     const Weighted w(blocks, read, at);

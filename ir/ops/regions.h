@@ -57,12 +57,12 @@ inline absl::Status returns(const Function& f, const std::vector<Type>& wanted) 
   return same_types(f, "result", wanted, f.result_types());
 }
 
-template <class T>
-std::vector<T> slice_of(const std::vector<T>& v, std::size_t from, std::size_t count) {
+template <class List>
+List slice_of(const List& v, std::size_t from, std::size_t count) {
   return {v.begin() + static_cast<std::ptrdiff_t>(from), v.begin() + static_cast<std::ptrdiff_t>(from + count)};
 }
-template <class T>
-std::vector<T> joined(std::vector<T> a, const std::vector<T>& b) {
+template <class List>
+List joined(List a, const List& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;
 }

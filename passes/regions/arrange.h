@@ -12,8 +12,8 @@ namespace sheaf::passes {
 
 using Order = std::vector<int>;
 
-template <class T>
-std::vector<T> slice(const std::vector<T>& v, std::size_t from, std::size_t count) {
+template <class List>
+List slice(const List& v, std::size_t from, std::size_t count) {
   return {v.begin() + static_cast<std::ptrdiff_t>(from), v.begin() + static_cast<std::ptrdiff_t>(from + count)};
 }
 
@@ -30,9 +30,9 @@ inline Mask join(Mask a, const Mask& b, const Mask& c = {}) {
 /// Which values are there.
 Mask present(const ir::Values& values);
 /// v[order[0]], v[order[1]], ...
-template <class T>
-std::vector<T> pick(const std::vector<T>& v, const Order& order) {
-  std::vector<T> out;
+template <class List>
+List pick(const List& v, const Order& order) {
+  List out;
   for (int i : order) out.push_back(v[i]);
   return out;
 }

@@ -25,16 +25,16 @@ struct Roles {
   ops::Scan attrs;
   int consts, carry, xs, ys;
 
-  template <class T>
-  std::vector<T> of_consts(const std::vector<T>& v) const {
+  template <class List>
+  List of_consts(const List& v) const {
     return slice(v, 0, consts);
   }
-  template <class T>
-  std::vector<T> of_carry(const std::vector<T>& v) const {
+  template <class List>
+  List of_carry(const List& v) const {
     return slice(v, consts, carry);
   }
-  template <class T>
-  std::vector<T> of_xs(const std::vector<T>& v) const {
+  template <class List>
+  List of_xs(const List& v) const {
     return slice(v, consts + carry, xs);
   }
 };

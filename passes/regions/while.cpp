@@ -25,16 +25,16 @@ struct Roles {
   ops::While attrs;
   int cond_consts, body_consts, carry;
 
-  template <class T>
-  std::vector<T> of_cond(const std::vector<T>& v) const {
+  template <class List>
+  List of_cond(const List& v) const {
     return slice(v, 0, cond_consts);
   }
-  template <class T>
-  std::vector<T> of_body(const std::vector<T>& v) const {
+  template <class List>
+  List of_body(const List& v) const {
     return slice(v, cond_consts, body_consts);
   }
-  template <class T>
-  std::vector<T> of_carry(const std::vector<T>& v) const {
+  template <class List>
+  List of_carry(const List& v) const {
     return slice(v, cond_consts + body_consts, carry);
   }
 };

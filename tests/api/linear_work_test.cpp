@@ -61,8 +61,8 @@ Work scanned(std::int64_t layers) {
   return work_of(jit(grad(loss)).text(abstract({layers, kWidth, kWidth}), abstract({4, kWidth})));
 }
 
-// What tracing, each pass and code generation ask of the heap, in which nothing is rounded up but by containers that
-// grow; and the steps that are counted where a search asks for nothing (ir/work.h).
+// What tracing, each pass and code generation ask of the heap and of what was kept of it, in which nothing is rounded
+// up but by containers that grow; and the steps that are counted where a search asks for nothing (ir/work.h).
 struct Effort {
   std::int64_t bytes = 0, steps = 0;
 };
@@ -70,7 +70,7 @@ using Efforts = std::map<std::string, Effort>;
 template <class F, class... A>
 Efforts efforts_of(const F& f, const A&... args) {
   Efforts efforts;
-  const auto now = [] { return Effort{tests::allocations().bytes, ir::work_done()}; };
+  const auto now = [] { return Effort{tests::allocations().bytes + ir::recycled_bytes(), ir::work_done()}; };
   Effort before = now();
   const auto lap = [&](const std::string& what) {
     const Effort after = now();

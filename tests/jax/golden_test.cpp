@@ -27,7 +27,7 @@ struct Program {
   std::size_t count;
 };
 
-Literals with_directions(Literals in, const std::vector<Value>& params, std::size_t first, int shift) {
+Literals with_directions(Literals in, const Values& params, std::size_t first, int shift) {
   for (std::size_t k = first; k < params.size(); ++k)
     in.push_back(tests::direction(params[k].type(), shift + static_cast<int>(k - first)));
   return in;

@@ -19,6 +19,7 @@ class Dice {
   const T& any(const std::vector<T>& of) {
     return of[below(static_cast<int>(of.size()))];
   }
+  ir::Value any(const ir::Values& of) { return of[below(static_cast<int>(of.size()))]; }
 
  private:
   std::mt19937 engine_;

@@ -33,6 +33,7 @@ struct Counters {
   std::atomic<std::int64_t> packed_copies_dropped{0};  // to make room for others
   std::atomic<std::int64_t> executions{0};           // programs run
   std::atomic<std::int64_t> executions_inline{0};    // of those, by the calling thread
+  std::atomic<std::int64_t> queue_threads_called{0}; // to tasks that were pushed, by a system call if they slept
   std::atomic<std::int64_t> bytes_allocated{0};      // in blocks handed out, reused or not
   std::atomic<std::int64_t> bytes_through_host{0};   // of GPUs, for steps and moves that the host does in its memory
   CollectiveCounters collectives[kCollectiveKinds];  // by ir::lowering::Collective::Kind

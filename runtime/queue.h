@@ -1,6 +1,7 @@
 // A thread that runs tasks one at a time in the order they came, unless somebody waits for them who may as well run
-// them. Invariant: the thread starts with the first task, and at most `depth` tasks wait, so a caller that runs ahead
-// is held back instead of filling memory.
+// them. Where the last tasks went that way, the thread is not called for the next, but looks by itself now and then
+// whether one has been left to it. Invariant: the thread starts with the first task, and at most `depth` tasks wait, so
+// a caller that runs ahead is held back instead of filling memory.
 #pragma once
 
 #include <condition_variable>
@@ -45,13 +46,15 @@ class Queue {
  private:
   absl::Status start();
   void work();
+  bool await_work(std::unique_lock<std::mutex>& lock);
+  void call_thread();
   void run_next(std::unique_lock<std::mutex>& lock);
   bool is_run_here() const { return runner_ == std::this_thread::get_id(); }
 
   const std::string name_;
   const int depth_;
   std::mutex mutex_;
-  std::condition_variable pushed_, done_;
+  std::condition_variable called_, done_;
   struct Waiting {
     Task task;
     By by;
@@ -59,6 +62,9 @@ class Queue {
   std::deque<Waiting> tasks_;
   std::thread::id runner_;  // of the task that runs; of no thread where none does
   std::uint64_t pushed_count_ = 0, done_count_ = 0;
+  int helped_in_a_row_ = 0;  // tasks that who waited has run, since the thread last ran one or gave up looking
+  bool is_called_ = false;  // the thread is to run the next task
+  bool is_looking_ = false;  // it will come by itself
   bool is_stopping_ = false;
   std::thread thread_;
 };

@@ -14,6 +14,8 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/counters.h"
+
 namespace sheaf::runtime {
 namespace {
 
@@ -83,6 +85,34 @@ TEST_CASE("who waits runs the tasks that may be, in their turn, and no others") 
   CHECK(std::size_t(std::ranges::count(by, std::this_thread::get_id())) == here);  // the thread may have been quicker
   CHECK(by.back() != std::this_thread::get_id());
   CHECK(!helps_in_task);
+}
+
+/// Returns once the thread has not been called for a task that was run here.
+void make_habit(Queue& queue) {
+  const std::atomic<std::int64_t>& called = counters().queue_threads_called;
+  for (std::int64_t before = -1; called != before;) {
+    before = called;
+    REQUIRE(queue.push([] {}, Queue::By::waiter).ok());
+    while (!queue.is_idle()) (void)queue.help();
+  }
+}
+
+TEST_CASE("the thread is not called for what who waits runs each time, but runs what is left to it") {
+  Queue queue("test", 8);
+  std::atomic<int> runs = 0;
+  const auto run = [&] { ++runs; };
+  make_habit(queue);
+  REQUIRE(queue.push(run, Queue::By::waiter).ok());
+  while (runs < 1) std::this_thread::yield();
+  make_habit(queue);
+  REQUIRE(queue.push(run, Queue::By::waiter).ok());
+  CHECK(queue.drain().ok());
+  CHECK(runs == 2);
+  make_habit(queue);
+  const std::int64_t before = counters().queue_threads_called;
+  REQUIRE(queue.push(run).ok());
+  CHECK(counters().queue_threads_called == before + 1);
+  while (runs < 3) std::this_thread::yield();
 }
 
 TEST_CASE("a queue is stopped once the task is over that somebody who waits runs") {

@@ -87,7 +87,10 @@ struct Tile {
 
 constexpr double kRereadCost = 0.3;  // in loads per multiply-add; measured
 
-// The register tile that wastes least on the ragged edges: all but a few registers hold sums.
+constexpr double kFewerCost = 0.01;  // of a row less in each tile
+
+// The register tile that wastes least on the ragged edges: all but a few registers hold sums,
+// or a row or two less where the rows then come out even.
 Tile choose_tile(const ContractPlan& p, const CpuTarget& target) {
   struct Candidate {
     Tile most;
@@ -99,14 +102,16 @@ Tile choose_tile(const ContractPlan& p, const CpuTarget& target) {
   double best_cost = 0;
   for (const auto& [most, penalty] : target.vector_registers >= 32 ? kMany : kFew) {
     const std::int64_t most_rows = most.rows - (p.has_offset_row() ? 1 : 0);
-    const std::int64_t tiles = std::max<std::int64_t>(1, ceil_div(p.rows, most_rows));
-    const std::int64_t rows = std::max<std::int64_t>(1, ceil_div(p.rows, tiles));
-    const double cost = static_cast<double>(rows * tiles) *
-                        static_cast<double>(round_up(std::max<std::int64_t>(p.columns, 1), most.vectors * p.lanes)) *
-                        penalty;
-    if (best.rows == 0 || cost < best_cost) {
-      best = {static_cast<int>(rows), most.vectors};
-      best_cost = cost;
+    for (const int fewer : {0, 1, 2}) {
+      const std::int64_t tiles = std::max<std::int64_t>(1, ceil_div(p.rows, most_rows - fewer));
+      const std::int64_t rows = std::max<std::int64_t>(1, ceil_div(p.rows, tiles));
+      const double cost = static_cast<double>(rows * tiles) *
+                          static_cast<double>(round_up(std::max<std::int64_t>(p.columns, 1), most.vectors * p.lanes)) *
+                          penalty * (1 + kFewerCost * fewer);
+      if (best.rows == 0 || cost < best_cost) {
+        best = {static_cast<int>(rows), most.vectors};
+        best_cost = cost;
+      }
     }
   }
   return best;

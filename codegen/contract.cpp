@@ -446,6 +446,16 @@ void share_image(ContractPlan& p) {
   p.phases.push_back({.units = row == 0 ? 0 : count / row, .unit_ps = kPackedPs * row / 2});
 }
 
+// Where each read can know its place along the dims that have padding, by dims that are not merged.
+void read_around(ContractPlan& p, const Dims& terms, const Dims& unmerged_rows) {
+  kir::Contract unmerged = p.contract;
+  unmerged.m = unmerged_rows;
+  unmerged.k = without_ones(terms);
+  if (p.is_swapped || p.is_empty() || p.terms == 0 || !keeps_to_dims(unmerged)) return;
+  p.contract = std::move(unmerged);
+  p.reads_around = true;
+}
+
 // A unit is a few vectors of columns, which come from memory, each line of them once.
 void plan_turned(ContractPlan& p) {
   p.is_streamed = true;
@@ -496,7 +506,9 @@ void plan_packed(ContractPlan& p, const CpuTarget& target) {
   p.tile_rows = tile.rows;
   p.tile_vectors = tile.vectors;
   p.term_blocks = std::max<std::int64_t>(1, ceil_div(p.packed_lanes(p.terms), kBlockTerms * 4 / bytes));
-  p.block_terms = round_up(ceil_div(p.terms, p.term_blocks), p.lane_terms);
+  // Whole squares, which is how rows that run along their terms are packed.
+  const std::int64_t step = p.term_blocks > 1 ? p.lanes * p.lane_terms : p.lane_terms;
+  p.block_terms = round_up(ceil_div(p.terms, p.term_blocks), step);
   if (p.lane_terms == 1) p.block_terms = block_of_runs(p.contract.k, p.block_terms);
   p.term_blocks = std::max<std::int64_t>(1, ceil_div(p.terms, std::max<std::int64_t>(p.block_terms, 1)));
 
@@ -570,13 +582,14 @@ ContractPlan plan_contract(const kir::Contract& contract, const CpuTarget& targe
   p.lane_terms = lane_terms_of(p.contract, p.computed, target);
   p.packed = p.lane_terms == 1 ? p.computed : DType::u32;
   std::optional<BoxedContract> box;
-  if (p.contract.padding && can_be_boxed(p)) {
+  if (p.contract.padding && p.has_lhs_columns) read_around(p, contract.k, unmerged_rows);
+  if (p.contract.padding && !p.reads_around && can_be_boxed(p)) {
     kir::Contract unmerged = p.contract;
     unmerged.m = contract.m;
     unmerged.k = contract.k;
     box = boxed(unmerged);
   }
-  if (p.contract.padding && !box) share_image(p);
+  if (p.contract.padding && !p.reads_around && !box) share_image(p);
   // Of rows and columns as the epilogue knows them.
   const bool slides = p.has_lhs_columns ||
                       (!can_be_direct(p) && !(is_one_dim(p.contract.m) && is_one_dim(p.contract.k)) && can_slide(p));

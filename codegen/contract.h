@@ -66,6 +66,8 @@ struct ContractPlan {
   /// Direct: of the array with zeros around it, what a unit copies into scratch and reads there. The unit's batch
   /// elements are the innermost dim of the batch, of which, as of m, k and n, lhs_strides are the box's.
   std::optional<ContractBox> box;
+  /// Direct, with columns of lhs: the zeros around it are nowhere. Its strides are those of the padded array.
+  bool reads_around = false;
   /// Packed or streamed: sums are collected in a block of their own, because the result's layout or dtype cannot hold
   /// them, or an epilogue is done to them there.
   bool has_sum_block = false;

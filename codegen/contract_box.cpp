@@ -28,16 +28,6 @@ std::int64_t product(const Steps& list, std::size_t first) {
   return all;
 }
 
-Steps steps_of(std::int64_t stride, const Padding& padding) {
-  Steps steps;
-  for (std::size_t d = 0; d < padding.padded.size(); ++d) {
-    const std::int64_t below = product(padding.padded, d + 1);
-    steps.push_back(stride / below);
-    stride %= below;
-  }
-  return steps;
-}
-
 std::int64_t stride_in(const ContractBox& box, std::int64_t stride, const Padding& padding) {
   const Steps steps = steps_of(stride, padding);
   std::int64_t in_box = 0;
@@ -86,6 +76,47 @@ std::optional<ContractBox> box_of(const kir::Contract& c, const Dims& m, std::in
 }
 
 }  // namespace
+
+Steps steps_of(std::int64_t stride, const Padding& padding) {
+  Steps steps;
+  for (std::size_t d = 0; d < padding.padded.size(); ++d) {
+    const std::int64_t below = product(padding.padded, d + 1);
+    steps.push_back(below == 0 ? 0 : stride / below);
+    if (below != 0) stride %= below;
+  }
+  return steps;
+}
+
+std::int64_t stride_in_memory(std::int64_t stride, const Padding& padding) {
+  const Steps steps = steps_of(stride, padding), strides = ir::strides_of(padding.extents);
+  std::int64_t in_memory = 0;
+  for (std::size_t d = 0; d < steps.size(); ++d) in_memory += steps[d] * strides[d];
+  return in_memory;
+}
+
+std::vector<std::size_t> padded_dims(const Padding& padding) {
+  std::vector<std::size_t> dims;
+  for (std::size_t d = 0; d < padding.padded.size(); ++d)
+    if (padding.padded[d] != padding.extents[d]) dims.push_back(d);
+  return dims;
+}
+
+bool keeps_to_dims(const kir::Contract& c) {
+  const Padding& padding = *c.padding;
+  Steps last = steps_of(c.lhs_offset, padding);
+  for (const Dims* dims : {&c.batch, &c.m, &c.k, &c.n})
+    for (std::size_t i = 0; i < dims->extents.size(); ++i) {
+      if (dims->lhs_strides[i] < 0) return false;
+      const Steps steps = steps_of(dims->lhs_strides[i], padding);
+      for (std::size_t d = 0; d < last.size(); ++d) last[d] += (dims->extents[i] - 1) * steps[d];
+    }
+  for (std::size_t d = 0; d < last.size(); ++d)
+    if (last[d] >= padding.padded[d]) return false;
+  for (const std::size_t d : padded_dims(padding))
+    for (const std::int64_t stride : c.n.lhs_strides)
+      if (steps_of(stride, padding)[d] != 0) return false;
+  return c.lhs_offset >= 0;
+}
 
 ContractBox row_box(const Padding& padding) {
   ContractBox box{.extents = padding.padded, .strides = ir::strides_of(padding.padded)};

@@ -1,6 +1,7 @@
 // The left operand of a convolution's product is an array with zeros around it, which nobody stores: each unit of the
 // product copies the box of it that its windows meet into scratch, zeros and all, and reads that through the box's own
-// strides.
+// strides. Where an element is no more than a vector's part, because each channel is alone, reads need no copy: each
+// knows its place along the padded dims, and goes elsewhere for a zero.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +17,16 @@ struct ContractBox {
   std::vector<std::int64_t> strides;  // from one element to the next in scratch, of `count` elements
   std::int64_t count = 0;
 };
+
+/// A stride of the padded array, or the position of an element, as steps along its dims.
+std::vector<std::int64_t> steps_of(std::int64_t stride, const kir::Contract::Padding& padding);
+/// The same as a stride in what lies in memory.
+std::int64_t stride_in_memory(std::int64_t stride, const kir::Contract::Padding& padding);
+/// The dims along which there is padding.
+std::vector<std::size_t> padded_dims(const kir::Contract::Padding& padding);
+/// Every position of the left operand is its steps along each dim, of which none goes beyond the padded array, and its
+/// columns are no padded dim.
+bool keeps_to_dims(const kir::Contract& contract);
 
 /// One row of the padded array at a time, which lies in a copy of all of it: along its last dim that has padding, and
 /// the dims inside of that.

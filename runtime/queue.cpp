@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <chrono>
 #include <system_error>
 #include <utility>
@@ -16,7 +17,7 @@ namespace {
 
 // To wake a thread takes 5 to 10 us of who calls it, as much as small work does.
 constexpr int kHabit = 2;  // tasks in a row that who waited has run
-constexpr std::chrono::microseconds kLook(100), kLongestLook(1000);
+constexpr std::chrono::microseconds kFirstLook(100), kLongestLook(1000);
 
 thread_local bool is_of_a_queue = false;  // what this thread runs
 
@@ -130,7 +131,7 @@ void Queue::work() {
 /// False: it is to end.
 bool Queue::await_work(std::unique_lock<std::mutex>& lock) {
   const auto is_free = [&] { return runner_ == std::thread::id(); };
-  auto look = kLook;
+  auto look = kFirstLook;
   while (!is_free() || !(is_stopping_ || (is_called_ && !tasks_.empty()))) {
     if (tasks_.empty()) is_called_ = false;
     const std::uint64_t before = pushed_count_;
@@ -140,9 +141,9 @@ bool Queue::await_work(std::unique_lock<std::mutex>& lock) {
       continue;
     }
     called_.wait_for(lock, look);
-    const bool is_long = !is_free() && pushed_count_ == before;
-    look = is_long ? 2 * look : kLook;
-    if (pushed_count_ != before || (is_long && look < kLongestLook)) continue;
+    const bool may_end_soon = !is_free() && look < kLongestLook;
+    look = std::min(2 * look, kLongestLook);
+    if (pushed_count_ != before || may_end_soon) continue;
     is_called_ = !tasks_.empty();
     helped_in_a_row_ = 0;
   }

@@ -8,6 +8,57 @@
 
 namespace sheaf::codegen {
 
+// Where lhs begins in memory, and its strides there, where reads go around the zeros that are not.
+std::int64_t ContractEmitter::lhs_start() const {
+  const kir::Contract& c = plan_.contract;
+  if (!plan_.reads_around) return c.lhs_offset;
+  const Strides in_array = ir::strides_of(c.padding->extents);
+  std::int64_t start = stride_in_memory(c.lhs_offset, *c.padding);
+  for (std::size_t d = 0; d < in_array.size(); ++d) start -= c.padding->low[d] * in_array[d];
+  return start;
+}
+
+ContractEmitter::Strides ContractEmitter::lhs_strides(const Strides& strides) const {
+  if (!plan_.reads_around) return strides;
+  Strides in_memory;
+  for (const std::int64_t stride : strides) in_memory.push_back(stride_in_memory(stride, *plan_.contract.padding));
+  return in_memory;
+}
+
+// The same along one dim of the padded array.
+ContractEmitter::Strides ContractEmitter::lhs_steps(std::size_t dim, const Strides& strides) const {
+  Strides steps;
+  for (const std::int64_t stride : strides) steps.push_back(steps_of(stride, *plan_.contract.padding)[dim]);
+  return steps;
+}
+
+std::vector<std::size_t> ContractEmitter::bounded_dims() const {
+  return plan_.reads_around ? padded_dims(*plan_.contract.padding) : std::vector<std::size_t>();
+}
+
+void ContractEmitter::add_bounds(TileShape& shape) const {
+  const kir::Contract& c = plan_.contract;
+  for (const std::size_t d : bounded_dims()) {
+    const Strides steps = lhs_steps(d, c.k.lhs_strides);
+    shape.bounds.push_back({.extent = c.padding->extents[d],
+                            .row_step = lhs_steps(d, c.m.lhs_strides)[0],
+                            .group_step = lhs_steps(d, {plan_.lhs_group_stride})[0],
+                            .term_steps = {steps.begin() + plan_.blocked_dims, steps.end()}});
+  }
+}
+
+// Where a tile begins along each of its bounds.
+void ContractEmitter::add_places(std::vector<Value>& arguments, Value batch, Value row,
+                                 llvm::function_ref<Value(const Strides& term_steps)> first_term) {
+  const kir::Contract& c = plan_.contract;
+  for (const std::size_t d : bounded_dims()) {
+    Value at = offset(c.batch.extents, lhs_steps(d, c.batch.lhs_strides), batch);
+    at = b_.CreateAdd(at, b_.CreateMul(row, constant(lhs_steps(d, c.m.lhs_strides)[0])));
+    at = b_.CreateAdd(at, first_term(lhs_steps(d, c.k.lhs_strides)));
+    arguments.push_back(b_.CreateAdd(at, constant(lhs_steps(d, {c.lhs_offset})[0] - c.padding->low[d])));
+  }
+}
+
 // A copy of all of the padded array, a row in each unit.
 void ContractEmitter::emit_image() {
   const kir::Contract::Padding& padding = *plan_.contract.padding;

@@ -107,20 +107,24 @@ void ContractEmitter::emit_packing_unit(Value unit, bool is_lhs) {
 void ContractEmitter::emit_direct_unit(Value batches, Block rows, Block columns) {
   const kir::Contract& c = plan_.contract;
   const bool has_epilogue = plan_.epilogue == EpilogueOf::sums;
+  const Strides batch_strides = lhs_strides(c.batch.lhs_strides), term_strides = lhs_strides(c.k.lhs_strides);
+  const std::int64_t row_stride = lhs_strides(c.m.lhs_strides)[0];
+  const auto inner = [&](const Strides& list) { return Strides(list.begin() + plan_.blocked_dims, list.end()); };
   TileShape shape{.rows = plan_.tile_rows,
                   .columns = plan_.tile_columns(),
                   .lhs = c.lhs,
                   .rhs = c.rhs,
                   .out = has_epilogue ? plan_.computed : c.out,
-                  .lhs_row_stride = c.m.lhs_strides[0],
+                  .lhs_row_stride = row_stride,
                   .groups = plan_.tile_groups,
-                  .lhs_group_stride = plan_.lhs_group_stride,
+                  .lhs_group_stride = lhs_strides({plan_.lhs_group_stride})[0],
                   .out_group_stride = plan_.out_group_stride,
                   .has_lhs_columns = plan_.has_lhs_columns,
-                  .lhs_term_strides = {c.k.lhs_strides.begin() + plan_.blocked_dims, c.k.lhs_strides.end()},
-                  .rhs_term_strides = {c.k.rhs_strides.begin() + plan_.blocked_dims, c.k.rhs_strides.end()},
+                  .lhs_term_strides = inner(term_strides),
+                  .rhs_term_strides = inner(c.k.rhs_strides),
                   .inner_terms = {c.k.extents.begin() + plan_.blocked_dims + 1, c.k.extents.end()},
                   .continues = plan_.term_blocks > 1};
+  add_bounds(shape);
   const bool has_panels = plan_.has_panels();
   if (has_panels) {
     shape.rhs = plan_.packed;
@@ -145,22 +149,24 @@ void ContractEmitter::emit_direct_unit(Value batches, Block rows, Block columns)
   }
   auto column_of_tiles = [&](llvm::Function* tile, Value batch, Value i_batch, Value j, Value block) {
     Value lhs = plan_.box ? element(c.lhs, packed_lhs_, b_.CreateMul(i_batch, constant(c.batch.lhs_strides.back())))
-                          : batch_of(c.lhs, lhs_, c.lhs_offset, c.batch.lhs_strides, batch);
+                          : batch_of(c.lhs, lhs_, lhs_start(), batch_strides, batch);
     Value rhs = batch_of(c.rhs, rhs_, c.rhs_offset, c.batch.rhs_strides, batch);
     Value out = batch_of(c.out, out_, c.out_offset, c.batch.out_strides, batch);
     const Block terms = terms_of(block);
-    Value a_term = start_of(c.k.lhs_strides, block, terms), b_term = start_of(c.k.rhs_strides, block, terms);
+    Value a_term = start_of(term_strides, block, terms), b_term = start_of(c.k.rhs_strides, block, terms);
     if (plan_.has_lhs_columns) a_term = b_.CreateAdd(a_term, j);
     emit_loop(b_, constant(0), rows.count, plan_.tile_rows, [&](Value i) {
       Value row = minimum(b_.CreateAdd(rows.first, i), last_row);
-      Value a = element(c.lhs, lhs, b_.CreateAdd(b_.CreateMul(row, constant(c.m.lhs_strides[0])), a_term));
+      Value a = element(c.lhs, lhs, b_.CreateAdd(b_.CreateMul(row, constant(row_stride)), a_term));
       Value b = has_panels ? element(plan_.packed, packed_rhs_,
                                      b_.CreateMul(b_.CreateSub(j, columns.first), constant(plan_.terms)))
                            : element(c.rhs, rhs, b_.CreateAdd(b_term, j));
       Value to = element(c.out, out, b_.CreateAdd(b_.CreateMul(row, constant(c.m.out_strides[0])), j));
       Value is_first = b_.CreateICmpEQ(block, constant(0));
       if (!has_epilogue) {
-        b_.CreateCall(tile, {terms.count, a, b, to, constant(c.m.out_strides[0]), is_first});
+        std::vector<Value> arguments{terms.count, a, b, to, constant(c.m.out_strides[0]), is_first};
+        add_places(arguments, batch, row, [&](const Strides& steps) { return start_of(steps, block, terms); });
+        b_.CreateCall(tile, arguments);
         return;
       }
       b_.CreateCall(tile, {terms.count, a, b, sums_, constant(plan_.sum_stride), is_first});

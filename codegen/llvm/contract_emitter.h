@@ -43,6 +43,12 @@ class ContractEmitter {
     std::vector<std::int64_t> inner_terms = {};  // ... and the extents of all but the outermost
     std::int64_t prefetched_terms = 0;     // how far ahead rows of rhs are asked for; 0: not at all
     bool continues = false;                // may start from sums that are in `out` already
+    // Of lhs, along a dim of the padded array: outside of [0, extent) is a zero. Where the tile begins is an argument.
+    struct Bound {
+      std::int64_t extent, row_step, group_step;
+      std::vector<std::int64_t> term_steps;
+    };
+    std::vector<Bound> bounds = {};
   };
   // The operand that is packed, in panels of `width` rows (of lhs) or columns (of rhs).
   struct Packing {
@@ -83,6 +89,13 @@ class ContractEmitter {
   Value constant(std::int64_t value) { return b_.getInt64(value); }
 
   // contract_box.cpp
+  std::int64_t lhs_start() const;
+  Strides lhs_strides(const Strides& strides) const;
+  Strides lhs_steps(std::size_t dim, const Strides& strides) const;
+  std::vector<std::size_t> bounded_dims() const;
+  void add_bounds(TileShape& shape) const;
+  void add_places(std::vector<Value>& arguments, Value batch, Value row,
+                  llvm::function_ref<Value(const Strides& term_steps)> first_term);
   void emit_image();
   DType padded_dtype() const;
   void copy_box(const ContractBox& box, Value start, Value to);
@@ -96,8 +109,12 @@ class ContractEmitter {
   Value joined_rows(const TileShape& shape, Value first, int vector);
   llvm::Function* tile_function(const std::string& name, const TileShape& shape);
   void emit_tile(llvm::Function& function, const TileShape& shape);
-  void emit_terms(const TileShape& shape, std::size_t dim, Value count, Value lhs, Value rhs,
-                  llvm::function_ref<void(Value a, Value b)> body);
+  /// One term: its elements of lhs and rhs, and where it is along each of the bounds.
+  using Term = llvm::function_ref<void(Value a, Value b, const std::vector<Value>& place)>;
+  void emit_terms(const TileShape& shape, std::size_t dim, Value count, Value lhs, Value rhs, std::vector<Value> place,
+                  Term body);
+  Value inside(const TileShape& shape, const std::vector<Value>& place, int row);
+  Value zeros(const TileShape& shape);
   Value load_columns(const TileShape& shape, DType dtype, Value row, int vector);
   void store_columns(const TileShape& shape, DType dtype, Value row, int vector, Value sums);
   void store_masked(Value value, Value at, DType dtype, Value mask);
@@ -118,6 +135,7 @@ class ContractEmitter {
   void pack(const Packing& packing, Value from, Value to, Block outer, Block terms);
   void pack_runs(const Packing& packing, Value from, Value to, Value first, Block terms);
   void pack_runs_of_terms(const Packing& packing, Value from, Value to, Value first, Value last, Block terms);
+  std::int64_t rest_of_terms(std::int64_t square) const;
   void pack_transposed(const Packing& packing, Value from, Value to, Value first, Value last, Block terms);
   void pack_elements(const Packing& packing, Value from, Value to, Value first, Value last, Block terms, Value begin);
   void emit_packed_lanes(Value begin, Block terms, llvm::function_ref<void(Value lane, int terms_there)> body);

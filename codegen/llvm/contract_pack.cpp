@@ -81,11 +81,22 @@ void ContractEmitter::pack_runs_of_terms(const Packing& packing, Value from, Val
   });
 }
 
+// What every run of terms, or the last block's only one, has beyond whole squares; -1: that depends.
+std::int64_t ContractEmitter::rest_of_terms(std::int64_t square) const {
+  const Strides& extents = plan_.contract.k.extents;
+  const std::int64_t block = plan_.is_direct ? plan_.terms : plan_.block_terms;
+  if (extents.size() > 1) return std::min(extents.back(), block) % square;
+  return block % square == 0 || block >= plan_.terms ? plan_.terms % square : -1;
+}
+
 // Rows that run along the terms: squares of lanes x lanes are loaded by rows, transposed, stored by columns.
 void ContractEmitter::pack_transposed(const Packing& packing, Value from, Value to, Value first, Value last,
                                       Block terms) {
   const int lanes = plan_.lanes;
-  Value whole = b_.CreateAnd(b_.CreateUDiv(terms.count, constant(plan_.lane_terms)), constant(-lanes));
+  const std::int64_t squares = std::int64_t{lanes} * plan_.lane_terms, rest = rest_of_terms(squares);
+  const bool is_rest_square = rest >= 0 && rest % plan_.lane_terms == 0;
+  Value packed = b_.CreateUDiv(terms.count, constant(plan_.lane_terms));
+  Value whole = b_.CreateAnd(packed, constant(-lanes));
   for (std::int64_t group = 0; group < packing.width; group += lanes) {
     const auto valid = static_cast<int>(std::min<std::int64_t>(lanes, packing.width - group));
     std::vector<Value> rows;
@@ -94,21 +105,22 @@ void ContractEmitter::pack_transposed(const Packing& packing, Value from, Value 
       Value start = b_.CreateAdd(offset(*packing.extents, *packing.strides, outer), terms.first);
       rows.push_back(element(packing.dtype, from, start));
     }
-    emit_loop(b_, constant(0), whole, lanes, [&](Value lane) {
+    const auto pack_square = [&](Value lane, std::int64_t count) {
       Value term = b_.CreateMul(lane, constant(plan_.lane_terms));
       std::vector<Value> square;
-      for (Value row : rows)
-        square.push_back(load_along_terms(packing, element(packing.dtype, row, term), lanes * plan_.lane_terms));
+      for (Value row : rows) square.push_back(load_along_terms(packing, element(packing.dtype, row, term), count));
       square.resize(lanes, llvm::PoisonValue::get(square[0]->getType()));
       transpose(square);
-      for (int t = 0; t < lanes; ++t) {
+      for (std::int64_t t = 0; t < plan_.packed_lanes(count); ++t) {
         Value at =
             b_.CreateAdd(b_.CreateMul(b_.CreateAdd(lane, constant(t)), constant(packing.width)), constant(group));
         store_prefix(square[t], element(plan_.packed, to, at), valid);
       }
-    });
+    };
+    emit_loop(b_, constant(0), whole, lanes, [&](Value lane) { pack_square(lane, squares); });
+    if (is_rest_square && rest > 0) emit_if(b_, b_.CreateICmpSLT(whole, packed), [&] { pack_square(whole, rest); });
   }
-  pack_elements(packing, from, to, first, last, terms, whole);
+  if (!is_rest_square) pack_elements(packing, from, to, first, last, terms, whole);
 }
 
 // Any layout, from lane `begin` on.

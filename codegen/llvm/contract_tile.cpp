@@ -26,12 +26,13 @@ void ContractEmitter::emit_tile_columns(Block columns, llvm::function_ref<void(l
   });
 }
 
-// void tile(i64 terms, ptr lhs, ptr rhs, ptr out, i64 out_row_stride, i1 is_first)
+// void tile(i64 terms, ptr lhs, ptr rhs, ptr out, i64 out_row_stride, i1 is_first, i64 place along each bound...)
 llvm::Function* ContractEmitter::tile_function(const std::string& name, const TileShape& shape) {
   llvm::Type* pointer = b_.getPtrTy();
   llvm::Type* integer = b_.getInt64Ty();
-  auto* type =
-      llvm::FunctionType::get(b_.getVoidTy(), {integer, pointer, pointer, pointer, integer, b_.getInt1Ty()}, false);
+  std::vector<llvm::Type*> types{integer, pointer, pointer, pointer, integer, b_.getInt1Ty()};
+  types.resize(types.size() + shape.bounds.size(), integer);
+  auto* type = llvm::FunctionType::get(b_.getVoidTy(), types, false);
   auto* function = llvm::Function::Create(type, llvm::Function::InternalLinkage, name, function_.getParent());
   for (unsigned i : {1, 2, 3}) function->addParamAttr(i, llvm::Attribute::NoAlias);
   const auto caller = b_.saveIP();
@@ -77,7 +78,10 @@ void ContractEmitter::emit_tile(llvm::Function& function, const TileShape& shape
   }
 
   llvm::Type* lhs_type = scalar_.memory_type(shape.lhs, 1);
-  emit_terms(shape, 0, terms, lhs, rhs, [&](Value a, Value b) {
+  std::vector<Value> start;
+  for (std::size_t d = 0; d < shape.bounds.size(); ++d) start.push_back(function.getArg(static_cast<unsigned>(6 + d)));
+  Value nothing = shape.bounds.empty() ? nullptr : zeros(shape);
+  emit_terms(shape, 0, terms, lhs, rhs, start, [&](Value a, Value b, const std::vector<Value>& place) {
     std::vector<Value> row;
     if (shape.prefetched_terms && !shape.has_lhs_columns)
       prefetch(element(shape.lhs, a, constant(shape.prefetched_terms * shape.lhs_term_strides.back())));
@@ -99,6 +103,7 @@ void ContractEmitter::emit_tile(llvm::Function& function, const TileShape& shape
     for (int i = 0; i < rows; ++i) {
       Value at = element(shape.lhs, a,
                          constant(i / shape.rows * shape.lhs_group_stride + i % shape.rows * shape.lhs_row_stride));
+      if (nothing) at = b_.CreateSelect(inside(shape, place, i), at, nothing);
       Value all = nullptr;
       if (!shape.has_lhs_columns) all = scalar_.splat(term(shape.lhs, b_.CreateLoad(lhs_type, at)), plan_.lanes);
       for (int v = 0; v < vectors; ++v) add(all ? all : term(shape.lhs, load_columns(shape, shape.lhs, at, v)), i, v);
@@ -124,14 +129,40 @@ llvm::Value* ContractEmitter::joined_rows(const TileShape& shape, Value first, i
   return side_by_side(packing_of(false), loaded);
 }
 
+// Whether lhs has an element there, rather than a zero around it.
+llvm::Value* ContractEmitter::inside(const TileShape& shape, const std::vector<Value>& place, int row) {
+  Value all = b_.getTrue();
+  for (std::size_t d = 0; d < place.size(); ++d) {
+    const TileShape::Bound& bound = shape.bounds[d];
+    const std::int64_t step = row / shape.rows * bound.group_step + row % shape.rows * bound.row_step;
+    Value at = b_.CreateAdd(place[d], constant(step));
+    all = b_.CreateAnd(all, b_.CreateICmpULT(at, constant(bound.extent)));
+  }
+  return all;
+}
+
+// As many as a row of the tile has columns.
+llvm::Value* ContractEmitter::zeros(const TileShape& shape) {
+  auto* line = llvm::ArrayType::get(scalar_.memory_type(shape.lhs, 1), static_cast<std::uint64_t>(shape.columns));
+  return new llvm::GlobalVariable(*function_.getParent(), line, /*isConstant=*/true, llvm::GlobalValue::PrivateLinkage,
+                                  llvm::Constant::getNullValue(line));
+}
+
 // A loop per dim of the terms, the innermost walking both operands by pointers.
 void ContractEmitter::emit_terms(const TileShape& shape, std::size_t dim, Value count, Value lhs, Value rhs,
-                                 llvm::function_ref<void(Value a, Value b)> body) {
+                                 std::vector<Value> place, Term body) {
+  const auto place_of = [&](Value i) {
+    std::vector<Value> there = place;
+    for (std::size_t d = 0; d < there.size(); ++d)
+      if (const std::int64_t step = shape.bounds[d].term_steps[dim]; step != 0)
+        there[d] = b_.CreateAdd(there[d], b_.CreateMul(i, constant(step)));
+    return there;
+  };
   Value lhs_step = constant(shape.lhs_term_strides[dim]), rhs_step = constant(shape.rhs_term_strides[dim]);
   if (dim < shape.inner_terms.size()) {
     emit_loop(b_, constant(0), count, 1, [&](Value i) {
       emit_terms(shape, dim + 1, constant(shape.inner_terms[dim]), element(shape.lhs, lhs, b_.CreateMul(i, lhs_step)),
-                 element(shape.rhs, rhs, b_.CreateMul(i, rhs_step)), body);
+                 element(shape.rhs, rhs, b_.CreateMul(i, rhs_step)), place_of(i), body);
     });
     return;
   }
@@ -139,9 +170,9 @@ void ContractEmitter::emit_terms(const TileShape& shape, std::size_t dim, Value 
   llvm::AllocaInst* rhs_at = emit_slot(b_, b_.getPtrTy());
   b_.CreateStore(lhs, lhs_at);
   b_.CreateStore(rhs, rhs_at);
-  emit_loop(b_, constant(0), count, 1, [&](Value) {
+  emit_loop(b_, constant(0), count, 1, [&](Value i) {
     Value a = b_.CreateLoad(b_.getPtrTy(), lhs_at), b = b_.CreateLoad(b_.getPtrTy(), rhs_at);
-    body(a, b);
+    body(a, b, place_of(i));
     b_.CreateStore(element(shape.lhs, a, lhs_step), lhs_at);
     b_.CreateStore(element(shape.rhs, b, rhs_step), rhs_at);
   });

@@ -397,8 +397,11 @@ TEST_CASE("zeros around images are added where a unit reads them, or once for al
                                  {2, 8, 0, 3, 1, 5}}) {
       for (const bool is_gradient : {false, true}) {
         for (DType t : {f32, bf16, i8}) check(padded(sliding(images, is_gradient, t, t), images, 1, 2), target, random);
-        for (DType t : {f32, f16, u8})
-          check(padded(by_channel(images, is_gradient, t, t), images, 2, 1), target, random);
+        for (DType t : {f32, f16, u8}) {
+          const Problem alone = padded(by_channel(images, is_gradient, t, t), images, 2, 1);
+          CHECK(plan_contract(alone.contract, target).reads_around == (alone.out_count > 0));
+          check(alone, target, random);
+        }
       }
       const Problem p = padded(turned(sliding(images, false, f32, f32)), images, 0, 1);
       CHECK(plan_contract(p.contract, target).box.has_value() == (p.lhs_count > 0));
@@ -409,6 +412,7 @@ TEST_CASE("zeros around images are added where a unit reads them, or once for al
     const Problem gradient = padded(sliding(many, true, f32, f32), many, 1, 0);
     CHECK(plan_contract(gradient.contract, target).has_image());
     check(gradient, target, random);
+    check(padded(by_channel(many, true, f32, f32), many, 1, 2), target, random);  // sums go on block by block
   }
 }
 

@@ -23,6 +23,7 @@
 #include "passes/emit.h"
 #include "passes/open_group.h"
 #include "passes/product_cost.h"
+#include "passes/short_rows.h"
 
 namespace sheaf::passes {
 
@@ -656,6 +657,8 @@ class Grouper {
     g.ways = ways_inside(e, index);
     for (const Eqn* m : g.members) assign(*m, index, Role::inner);
     g.full = e.out().dims();
+    g.reduced.clear();
+    g.has_reduce = false;
     g.is_closed = is_kept_update(e);
     add(e, index, Role::full);
     return true;
@@ -687,12 +690,20 @@ class Grouper {
   // Whether e may be who alone makes what group h does, where it reads it.
   bool can_be_inside(const Eqn& e, int h) const {
     const OpenGroup& g = groups_[h];
-    if (g.is_closed || g.has_reduce || g.is_contraction || spoils_update(e, g)) return false;
+    if (g.is_closed || g.is_contraction || spoils_update(e, g)) return false;
+    if (g.has_reduce && !may_make_rows(e, h)) return false;
     if (ways_inside(e, h) > kMaxWays) return false;
     const std::int64_t count = sheaf::num_elements(g.full);
     if (computed_elements(e, h) > count + count / 8 && g.is_expensive) return false;  // a border is no matter
     return std::all_of(g.members.begin(), g.members.end(),
                        [&](const Eqn* m) { return !is_result_[m->out()] && only_read_by(m->out(), e, h); });
+  }
+
+  // Whether what group h reduces is short rows that e may make again, reading across them.
+  bool may_make_rows(const Eqn& e, int h) const {
+    const std::vector<const Eqn*>& members = groups_[h].members;
+    return std::all_of(members.begin(), members.end(), [](const Eqn* m) { return nest_of(*m) == Nest::none; }) &&
+           may_make_rows_again(e, [&](Value v) { return v.eqn() && (group_[v] == h || group_[v] < 0); });
   }
 
   // How many elements of its operands' makers e computes: an update of what lies in memory writes its window alone.

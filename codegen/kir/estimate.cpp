@@ -38,10 +38,23 @@ class Estimator {
 
   double access(Index index, DType dtype) const {
     if (vector_axis_ < 0) return kScalarNode;
-    const auto stride =
-        phase_.indices.depends_on_value(index) ? std::nullopt : phase_.indices.stride(index, vector_axis_);
+    const auto stride = varies_by_data(index) ? std::nullopt : phase_.indices.stride(index, vector_axis_);
     if (!stride || *stride < 0 || *stride > 1) return 600;
     return *stride == 0 ? 4 : 6 * size_bytes(dtype);
+  }
+  // Values that are made before the vector loop are the same in all its lanes.
+  bool varies_by_data(Index index) const {
+    const std::span<const Term> terms = phase_.indices.terms(index);
+    return std::any_of(terms.begin(), terms.end(), [&](const Term& t) {
+      const Atom& a = phase_.indices.atom(t.atom);
+      return a.kind == Atom::Kind::value ? is_made_inside(a.id) : a.operand.node >= 0 && varies_by_data(a.operand);
+    });
+  }
+  bool is_made_inside(ValueId value) const {
+    return std::any_of(vector_body_->begin(), vector_body_->end(), [&](const Stmt& s) {
+      const auto* let = std::get_if<Let>(&s);
+      return let && let->value == value;
+    });
   }
   double cost(const Let& s) const {
     const DType dtype = phase_.values[s.value];
@@ -55,7 +68,10 @@ class Estimator {
   double cost(const Store& s) const { return access(s.index, phase_.values[s.value]); }
   double cost(const For& s) const {
     Estimator inner = *this;
-    if (s.kind == LoopKind::vector) inner.vector_axis_ = s.axis;
+    if (s.kind == LoopKind::vector) {
+      inner.vector_axis_ = s.axis;
+      inner.vector_body_ = &s.body;
+    }
     const double body = inner.block(s.body);
     return static_cast<double>(phase_.axes[s.axis].extent) * body + (s.kind == LoopKind::vector ? 1000 : 300);
   }
@@ -65,6 +81,7 @@ class Estimator {
 
   const Phase& phase_;
   AxisId vector_axis_ = -1;
+  const Block* vector_body_ = nullptr;
 };
 
 }  // namespace

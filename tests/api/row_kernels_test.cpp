@@ -108,6 +108,28 @@ TEST_CASE("columns are added up while many rows pass") {
   CHECK(work(through_relu, wide(), wide()).kernels == 2);
 }
 
+TEST_CASE("who won a short window is found again where the gradient is written, which goes across windows") {
+  constexpr std::int64_t kBatch = 8, kEdge = 28, kChannels = 16;
+  constexpr double kImages = 4.0 * kBatch * kEdge * kEdge * kChannels, kPooled = kImages / 4, kChannel = 4 * kChannels;
+  const Array x = abstract({kBatch, kEdge, kEdge, kChannels});
+  const Array g = abstract({kBatch, kEdge / 2, kEdge / 2, kChannels});
+  const auto pool = [](Array v) { return max_pool(v); };
+  CHECK(work(backward(pool), x, g) == Work{2, 2 * kImages + 3 * kPooled});
+  // What a product reads of it, and the sums of its columns, in the same pass.
+  const auto through_relu = [pool](Array v, Array d) {
+    const auto [to_v] = vjp(pool, v).second(d);
+    const Array all = where(v > 0, to_v, 0);
+    return std::pair{all, sum(all, {.axes = {0, 1, 2}})};
+  };
+  CHECK(work(through_relu, x, g) == Work{2, 2 * kImages + 3 * kPooled + kChannel});
+  // Along rows, all vectors of one would find the same again; where operations are many, so would all of the window.
+  const Array rows = abstract({1000, 50, 4}), flat = abstract({200'000});
+  const auto along = [](Array v, Array w) { return reshape(v - max(v, {.axes = {2}, .keepdims = true}), {-1}) * w; };
+  CHECK(work(along, rows, flat).kernels == 2);
+  const auto costly = [](Array v, Array w) { return transpose(softmax(v, 1), {1, 0, 2}) * w; };
+  CHECK(work(costly, abstract({1000, 4, 50}), abstract({4, 1000, 50})).kernels == 2);
+}
+
 TEST_CASE("random bits are made where they are used, and lie in no memory") {
   const auto dropout = [](Array x, Array key) {
     return where(random::bernoulli(key, {kRows, kColumns}, 0.9), x / 0.9, 0);
@@ -210,6 +232,31 @@ TEST_CASE("columns that are added up by the way have the bits of a sum of their 
           return std::pair{narrow, sum(narrow, {.axes = {0}})};
         },
         x);
+  }
+}
+
+TEST_CASE("columns below several dims are added up in the order of their rows") {
+  const auto check = [](const auto& f, const auto&... x) { CHECK(same(jit(f)(x...), f(x...))); };
+  for (const Shape& shape : {Shape{4, 8, 16, 3}, {3, 10, 14, 16}, {5, 58, 58, 16}, {2, 128, 64, 40}, {9, 3, 700, 1}}) {
+    CAPTURE(shape[2]);
+    const Array x = random::normal(random::key(1), shape), g = random::normal(random::key(2), shape);
+    const Reduce over{.axes = {0, 1, 2}};
+    check(
+        [&](Array v, Array d) {
+          const Array kept = where(v > 0, d, 0);
+          return std::tuple{kept, sum(kept, over), max(kept, over)};
+        },
+        x, g);
+    check([&](Array v) { return std::pair{flip(v, {1}) * 2, sum(flip(v, {1}) * 2, over)}; }, x);
+    if (shape[1] % 2 || shape[2] % 2) continue;
+    const Array pooled = random::normal(random::key(3), {shape[0], shape[1] / 2, shape[2] / 2, shape[3]});
+    check(
+        [&](Array v, Array d) {
+          const auto [to_v] = vjp([](Array u) { return max_pool(u); }, v).second(d);
+          const Array kept = where(v > 0, to_v, 0);
+          return std::pair{kept, sum(kept, over)};
+        },
+        round(x), pooled);
   }
 }
 

@@ -122,10 +122,11 @@ class Columns {
   bool are_even() const { return form_.rows < kLanes || form_.rows % (leaves_ == 1 ? kLanes : kLeaf) == 0; }
 
   void begin(PhaseBuilder& b, Index slot) {
-    slot_ = slot;
     for_each_column(b, form_.length,
                     [&](Index c) { store_state(b, totals_, at(b.indices(), slot, c), reduction_.identity(b)); });
   }
+  /// Which one the next row is of.
+  void set_slot(Index slot) { slot_ = slot; }
   /// Element c of row `row` of the slot: one value for each of the reductions' operands.
   void add(PhaseBuilder& b, Index row, Index c, const std::vector<ValueId>& values) {
     State right;
@@ -420,29 +421,48 @@ namespace {
 
 double row_ps(const KernelBuilder& k, const RowForm& form, RowTemplate& rows, Columns* columns) {
   PhaseBuilder sketch = k.begin_phase(form.rows);
-  if (columns) columns->begin(sketch, sketch.unit());
+  if (columns) columns->set_slot(sketch.unit());
   rows.emit(sketch, sketch.unit());
   return static_cast<double>(estimate_unit_ps(KernelBuilder::sketch(sketch)));
 }
 
-/// A unit takes the rows of some slots.
+/// How many slots of one leaf a unit takes: what takes about its time, and as much as makes long runs in memory, in
+/// which rows of lanes next to each other lie.
+std::int64_t slots_of_unit(const KernelBuilder& k, const RowForm& form, const Columns& columns, double row_ps) {
+  constexpr std::int64_t kRun = 512;  // elements
+  const std::int64_t lanes = std::min<std::int64_t>(columns.slots(), kLanes);
+  std::int64_t count = choose_blocking(k.grain(), lanes, static_cast<double>(columns.rows_of_slot()) * row_ps).block;
+  while (lanes % count != 0 || (count < lanes && count * form.length < kRun)) ++count;
+  return count;
+}
+
+/// A unit takes the rows of some slots, in the order in which they lie in memory.
 void rows_and_columns(KernelBuilder& k, const RowForm& form, const std::vector<Target>& results) {
   SHEAF_CHECK(!k.grain().is_gpu(), "a row kernel that adds up columns on a GPU");
   Columns columns(k, form);
   RowTemplate rows(k, form, results, &columns);
-  const double slot_ps = static_cast<double>(columns.rows_of_slot()) * row_ps(k, form, rows, &columns);
-  const Blocking blocking = choose_blocking(k.grain(), columns.slots(), slot_ps);
-  PhaseBuilder b = k.begin_phase(blocking.units());
-  for_each_item(b, blocking, b.unit(), "o", [&](Index slot) {
-    columns.begin(b, slot);
-    if (form.rows == 0) return;
+  const std::int64_t count = slots_of_unit(k, form, columns, row_ps(k, form, rows, &columns));
+  PhaseBuilder b = k.begin_phase(columns.slots() / count);
+  IndexPool& pool = b.indices();
+  const Index first = pool.scale(b.unit(), count);
+  const auto for_each_lane = [&](const std::function<void(Index lane)>& body) {
+    for_each_item(b, {count, count}, pool.constant(0), "l", body);
+  };
+  for_each_lane([&](Index lane) { columns.begin(b, pool.add(first, lane)); });
+  if (form.rows > 0) {
     const Index step = b.axis(b.begin_for("j", columns.rows_of_slot(), LoopKind::serial));
-    const Index row = columns.slot_row(b.indices(), slot, step);
-    if (!columns.are_even()) b.begin_if(b.in_range(row, 0, form.rows));
-    rows.emit(b, row);
-    if (!columns.are_even()) b.end();
+    const Index first_row = columns.slot_row(pool, first, step);
+    for_each_lane([&](Index lane) {
+      Index row = pool.add(first_row, lane);
+      // One number, of which divisions by the kept dims are short.
+      if (form.kept.size() > 1) row = b.index_of(b.index_value(row), pool.range(row));
+      columns.set_slot(pool.add(first, lane));
+      if (!columns.are_even()) b.begin_if(b.in_range(row, 0, form.rows));
+      rows.emit(b, row);
+      if (!columns.are_even()) b.end();
+    });
     b.end();
-  });
+  }
   k.end_phase(b);
   columns.finish(results);
 }

@@ -1,6 +1,7 @@
 // Map: a loop nest over the result's dims, as few as the index maps allow, innermost a vector loop. Where an operand
 // runs along another dim than the result does, the plan asks for tiles of both, so that every cache line is used up.
-// Where arrays are put one after another, a CPU has a nest for each, and no element looks for its own among them.
+// Where arrays are put one after another, or each into zeros of the whole's dims, a CPU has a nest for each, and no
+// element looks for its own among them.
 #include <algorithm>
 #include <set>
 
@@ -276,11 +277,43 @@ void emit_nest(KernelBuilder& k, const std::vector<Target>& targets, const std::
   k.end_phase(b);
 }
 
-/// Where, along one dim, the operands of the concatenations end that the targets read in place.
+/// Where, along one dim, the operands of the concatenations and paddings end that the targets read in place.
 struct Ends {
   std::int64_t dim = -1;
   std::set<std::int64_t> at;
+  bool has_padding = false;  // which may overlap
 };
+
+/// The one dim that a padding pads, without gaps; -1 for others.
+std::int64_t padded_dim(const Group& g, int node) {
+  const auto& pad = *g.as<ir::lowering::Pad>(node);
+  const Shape &from = g.dims(g.nodes[node].operands[0]), &to = g.dims(node);
+  std::int64_t dim = -1;
+  for (std::int64_t d = 0; d < std::ssize(to); ++d) {
+    if (from[d] == to[d] && pad.low[d] == 0) continue;
+    if (dim >= 0 || pad.interior[d] != 0) return -1;
+    dim = d;
+  }
+  return dim;
+}
+
+/// Where `node` puts its operands along the dim, if it puts them side by side.
+Ends ends_of(const Group& g, int node) {
+  Ends ends;
+  const std::vector<int>& operands = g.nodes[node].operands;
+  if (const auto* c = g.as<ir::lowering::Concatenate>(node)) {
+    ends.dim = c->dim;
+    std::int64_t end = 0;
+    for (int o : operands) ends.at.insert(end += g.dims(o)[ends.dim]);
+  } else if (const auto* pad = g.as<ir::lowering::Pad>(node); pad && padded_dim(g, node) >= 0) {
+    ends.dim = padded_dim(g, node);
+    ends.has_padding = true;
+    const std::int64_t extent = g.dims(node)[ends.dim], begin = pad->low[ends.dim];
+    for (const std::int64_t at : {begin, begin + g.dims(operands[0])[ends.dim], extent})
+      ends.at.insert(std::clamp<std::int64_t>(at, 0, extent));
+  }
+  return ends;
+}
 
 Ends ends_of(const Group& g, const std::vector<Target>& targets) {
   Ends ends;
@@ -294,17 +327,19 @@ Ends ends_of(const Group& g, const std::vector<Target>& targets) {
     is_seen[node] = true;
     const std::vector<int>& operands = g.nodes[node].operands;
     if (g.as<ir::lowering::Map>(node)) work.insert(work.end(), operands.begin(), operands.end());
-    const auto* c = g.as<ir::lowering::Concatenate>(node);
-    if (!c || (ends.dim >= 0 && ends.dim != c->dim)) continue;
-    ends.dim = c->dim;
-    std::int64_t end = 0;
-    for (int o : operands) ends.at.insert(end += g.dims(o)[ends.dim]);
+    const Ends of_node = ends_of(g, node);
+    if (of_node.dim < 0 || (ends.dim >= 0 && ends.dim != of_node.dim)) continue;
+    ends.dim = of_node.dim;
+    ends.at.insert(of_node.at.begin(), of_node.at.end());
+    ends.has_padding |= of_node.has_padding;
   }
   return ends;
 }
 
 /// A part of fewer elements, or of shorter runs in memory, is not worth a nest.
 constexpr std::int64_t kSmallestPart = 1024, kShortestRun = 16;
+/// And of windows that overlap there would be one for each element of a window.
+constexpr std::ptrdiff_t kMostPadded = 8;
 
 /// What each nest covers: what one operand of a concatenation does, or everything.
 std::vector<Part> parts_of(const Group& g, const std::vector<Target>& targets) {
@@ -319,6 +354,7 @@ std::vector<Part> parts_of(const Group& g, const std::vector<Target>& targets) {
     if (end > begin) parts.push_back({ends.dim, begin, end});
   }
   const bool are_worth_it =
+      (std::ssize(parts) <= kMostPadded || !ends.has_padding) &&
       num_elements(dims) >= kSmallestPart * std::ssize(parts) &&
       std::all_of(parts.begin(), parts.end(), [&](const Part& p) { return (p.end - p.begin) * run >= kShortestRun; });
   return are_worth_it ? parts : std::vector{Part{}};

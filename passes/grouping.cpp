@@ -410,12 +410,19 @@ class Grouper {
     return operations;
   }
 
+  // A view, or a reshape of what lies in memory, which is the same memory. A GPU's products make their operands, and so
+  // had better have the reshape with what makes it.
+  bool is_strided(const Eqn& e) const {
+    if (e.op != &ops::reshape || target_.is_gpu()) return is_strided_view(e);
+    return !e.in(0).eqn() || group_[e.in(0)] >= 0;
+  }
+
   // A view or dense result has to exist in memory when the program returns it or a hero reads it. A contraction reads
   // through strides, so it needs no view of what is in memory, but everything else behind its views.
   bool must_store(const Eqn& e) const {
     if (is_constant(e)) return false;
     if (is_result_[e.out()]) return true;
-    const bool is_view = is_strided_view(e);
+    const bool is_view = is_strided(e);
     for (const Eqn* user : users_[e.out()]) {
       if (stands_alone(kind(*user)) && !(is_view && reads_through(*user, e))) return true;
       if (!is_view && feeds_contraction(*user)) return true;
@@ -453,7 +460,7 @@ class Grouper {
   bool feeds_contraction(const Eqn& e) const {
     if (kind(e) == Kind::hero) return nest_of(e) == Nest::contract;
     const std::vector<const Eqn*>& users = users_[e.out()];
-    return is_strided_view(e) &&
+    return is_strided(e) &&
            std::any_of(users.begin(), users.end(), [&](const Eqn* u) { return feeds_contraction(*u); });
   }
 

@@ -161,6 +161,15 @@ TEST_CASE(
   CHECK(work([](Array x) { return reshape(softmax(x), {kRows * 10, kColumns / 10}); }, wide()) == Work{1, 2 * kArray});
 }
 
+TEST_CASE("a product reads an array through its reshape") {
+  const auto flat = [](Array x, Array w) { return matmul(reshape(x, {kRows, kColumns}), w); };
+  const Array w = abstract({kColumns, 20});
+  CHECK(work(flat, abstract({kRows, 10, kColumns / 10}), w).kernels == 1);
+  CHECK(work(flat, abstract({kRows / 3, 3 * kColumns}), w).kernels == 1);
+  const auto after = [&](Array x, Array v) { return flat(reshape(tanh(x), {kRows, 10, kColumns / 10}), v); };
+  CHECK(work(after, wide(), w).kernels == 2);
+}
+
 TEST_CASE("putting thousands of arrays together is a few passes over them, by a few kernels for all") {
   constexpr std::size_t kMany = 5000;
   const auto together = [](std::vector<Array> x) { return concatenate(x, 0); };

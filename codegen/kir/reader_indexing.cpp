@@ -156,11 +156,14 @@ ValueId Reader::lower(int node, const low::RandomBits& r, const Position& i, Val
     words[w] = read(key, at, mask);
     if (!ok_) return -1;
   }
+  constexpr std::int64_t kWord = std::int64_t{1} << 32;
   const Index flat = flatten(pool, counted, r.whole);
   std::array<ValueId, 2> counter;
   if (group_.nodes[node].operands.size() == 1) {
-    counter = {b_.index_value(pool.floor_div(flat, std::int64_t{1} << 32), DType::u32),
-               b_.index_value(pool.mod(flat, std::int64_t{1} << 32), DType::u32)};
+    // By the positions there are, as one behind a mask may be none of them.
+    const bool is_word = num_elements(r.whole) <= kWord;
+    counter = {is_word ? b_.constant(DType::u32, 0) : b_.index_value(pool.floor_div(flat, kWord), DType::u32),
+               b_.index_value(is_word ? flat : pool.mod(flat, kWord), DType::u32)};
   } else {
     at.pop_back();
     const ValueId first = read(operand(node, 1), at, mask);

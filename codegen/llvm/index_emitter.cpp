@@ -71,6 +71,13 @@ std::pair<llvm::Value*, llvm::Value*> PhaseEmitter::same_lanes(Value a, Value b)
   return {scalar_.splat(a, lanes), scalar_.splat(b, lanes)};
 }
 
+// Of a narrow dtype whatever the width that it takes to get there: what is divided may be larger than the quotient.
+llvm::Value* PhaseEmitter::index_value(const kir::IndexValue& value, DType dtype) {
+  const int bits = 8 * size_bytes(dtype);
+  Value wide = index_value(value.index, fits_32_bits(value.index) ? bits : 64);
+  return b_.CreateTrunc(wide, wide->getType()->getWithNewBitWidth(bits));
+}
+
 llvm::Value* PhaseEmitter::index_value(kir::Index index, int bits) {
   const kir::IndexPool& pool = phase_.indices;
   Value uniform = index_constant(pool.offset(index), bits), varying = nullptr;

@@ -73,7 +73,7 @@ llvm::Value* PhaseEmitter::expression(const kir::Let& let) {
     Value operator()(const kir::Constant& constant) { return e.scalar_.constant(dtype, constant.bits, 1); }
     Value operator()(const kir::Load& load) { return e.load(load, dtype); }
     Value operator()(const kir::Get& get) { return e.get(get.local); }
-    Value operator()(const kir::IndexValue& index) { return e.index_value(index.index, 8 * size_bytes(dtype)); }
+    Value operator()(const kir::IndexValue& value) { return e.index_value(value, dtype); }
     Value operator()(const kir::InRange& test) { return e.in_range(test); }
   };
   return std::visit(Visitor{*this, dtype}, let.expr);

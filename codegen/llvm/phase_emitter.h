@@ -88,6 +88,7 @@ class PhaseEmitter {
   bool varies(kir::Index index) const;  // between the lanes of the current vector
   std::optional<std::int64_t> lane_stride(kir::Index index) const;
   bool fits_32_bits(kir::Index index) const;
+  Value index_value(const kir::IndexValue& value, DType dtype);
   Value index_value(kir::Index index, int bits);
   Value atom_value(const kir::Atom& atom, int bits);
   Value divide_index(const kir::Atom& atom, int bits);

@@ -33,6 +33,17 @@ TEST_CASE("random bits, split, fold_in and uniform are JAX's") {
   CHECK(u[3] == doctest::Approx(0.46866846).epsilon(1e-7));
 }
 
+TEST_CASE("random bits have the bits of their places where a kernel makes them behind others") {
+  const Array key = random::key(7);
+  const Array made = random::bits(key, {2, 40});
+  const auto rolled = [](Array k) { return roll(random::bits(k, {2, 40}), -3, 1); };
+  const auto padded = [](Array k) { return pad(random::bits(k, {2, 40}), {{1, 0}, {5, 2}}); };
+  const auto joined = [](Array k) { return concatenate({random::bits(k, {3}), random::bits(k, {2, 40})[1]}); };
+  CHECK(same(jit(rolled)(key), roll(made, -3, 1)));
+  CHECK(same(jit(padded)(key), pad(made, {{1, 0}, {5, 2}})));
+  CHECK(same(jit(joined)(key), concatenate({random::bits(key, {3}), made[1]})));
+}
+
 TEST_CASE("random draws have the moments and ranges they claim") {
   const Array n = random::normal(random::key(1), {20000});
   CHECK(std::abs(mean(n).item<double>()) < 0.03);

@@ -212,9 +212,15 @@ class Generator {
     return pool.range(i).hi < count ? i : pool.mod(i, count);
   }
 
+  // 0 or 1, of what fits no 32 bits.
+  Index quotient() {
+    constexpr std::int64_t kDivisor = std::int64_t{1} << 32;
+    return b_->indices().floor_div(b_->indices().add(position(1000), kDivisor - below(500)), kDivisor);
+  }
+
   ValueId computed() {
     const DType t = pick(kComputed);
-    if (below(10) == 0) return b_->index_value(position(1000), below(2) ? i64 : i32);
+    if (below(10) == 0) return b_->index_value(below(3) ? position(1000) : quotient(), below(2) ? i64 : i32);
     if (below(10) == 0) return b_->in_range(position(1000), below(5), 3 + below(60));
     static const std::vector<ScalarOp> kFloat = {ScalarOp::add,  ScalarOp::sub, ScalarOp::mul,   ScalarOp::div,
                                                  ScalarOp::fma,  ScalarOp::min, ScalarOp::max,   ScalarOp::floor,

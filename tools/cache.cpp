@@ -4,9 +4,7 @@
 #include <algorithm>
 #include <ctime>
 #include <filesystem>
-#include <fstream>
 #include <map>
-#include <sstream>
 
 #include "fmt/format.h"
 #include "ir/text.h"
@@ -20,6 +18,7 @@
 #include "sheaf/error.h"
 #include "sheaf/warm.h"
 #include "trace/execute.h"
+#include "trace/text_file.h"
 
 namespace sheaf {
 namespace {
@@ -106,7 +105,7 @@ int list(const Arguments& a) {
     const std::string text = place->read(file.kind, file.key).value_or("");
     const std::optional<CacheEntry> entry = runtime::parse_entry(text);
     fmt::print("{:<8} {} {:>9} {:>7.1f} h  {}\n", file.kind, file.key, file.bytes,
-               (now - static_cast<double>(file.used_ns) / 1e9) / 3600,
+               std::max(0.0, now - static_cast<double>(file.used_ns) / 1e9) / 3600,
                entry ? entry->about : "damaged, or of another version");
   }
   return 0;
@@ -154,13 +153,6 @@ int purge(const Arguments& a) {
 
 // ---- build ----
 
-std::string read_text(const std::string& file) {
-  std::ifstream in(file, std::ios::binary);
-  std::ostringstream text;
-  if (!in || !(text << in.rdbuf())) throw RuntimeError(file + ": cannot be read");
-  return text.str();
-}
-
 /// Every kernel of the function, small ones too, which a process would begin to interpret.
 void compile_all(const ir::FunctionRef& f, const codegen::Target& target) {
   const CompiledPtr program = compile({.function = f, .target = target}, {}, {});
@@ -171,10 +163,11 @@ void compile_all(const ir::FunctionRef& f, const codegen::Target& target) {
 
 /// Of a manifest, or of a .sheaf file; how many programs there are.
 int build_file(const std::string& file, const Arguments& a) {
-  const std::string text = read_text(file);
-  if (text.starts_with("sheaf manifest "))
+  const absl::StatusOr<std::string> text = contents_of(file);
+  check(text.status(), file);
+  if (text->starts_with("sheaf manifest "))
     return warm(file, {.progress = progress_bar(), .only_compile = true, .target = a.target}).programs;
-  const absl::StatusOr<ir::Module> module = ir::parse(text);
+  const absl::StatusOr<ir::Module> module = ir::parse(*text);
   if (!module.ok()) throw Error(file + ":" + std::string(module.status().message()));
   for (const ir::FunctionRef& f : module->functions)
     compile_all(f, *codegen::parse_target(a.target.empty() ? "cpu" : a.target));

@@ -7,10 +7,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <iostream>
+#include <iterator>
 #include <new>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -99,15 +98,10 @@ Options parse_options(int argc, char** argv) {
 
 std::string read_text(const std::string& file) {
   if (file.empty()) throw Error("no FILE; see sheaf --help");
-  std::ostringstream text;
-  if (file == "-") {
-    text << std::cin.rdbuf();
-    return text.str();
-  }
-  std::ifstream in(file, std::ios::binary);
-  if (!in) throw RuntimeError(file + ": cannot be read");
-  text << in.rdbuf();
-  return text.str();
+  if (file == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
+  absl::StatusOr<std::string> text = contents_of(file);
+  if (!text.ok()) throw RuntimeError(file + ": " + std::string(text.status().message()));
+  return *std::move(text);
 }
 
 ir::FunctionRef read_function(const std::string& file) {

@@ -10,17 +10,16 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <sstream>
 #include <utility>
 
 #include "codegen/fingerprint.h"
 #include "ir/log.h"
 #include "ir/words.h"
 #include "sheaf/warm.h"
+#include "trace/text_file.h"
 
 namespace sheaf {
 namespace {
@@ -71,23 +70,12 @@ absl::StatusOr<std::vector<RawEntry>> entries_of(std::string_view text) {
   return entries;
 }
 
-// Null with errno where it cannot be read.
-std::optional<std::string> contents(const std::string& path) {
-  errno = 0;
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return {};
-  std::ostringstream read;
-  read << in.rdbuf();
-  if (in.bad() || (read.fail() && errno != 0)) return {};
-  return read.str();
-}
-
 class Recording {
  public:
   explicit Recording(std::string path) : path_(std::move(path)) {
-    const std::optional<std::string> there = contents(path_);
-    if (there && !there->empty()) {
-      const auto entries = entries_of(*there);
+    const std::string there = contents_of(path_).value_or("");
+    if (!there.empty()) {
+      const auto entries = entries_of(there);
       if (!entries.ok()) {
         stop(std::string(entries.status().message()));
         return;
@@ -96,7 +84,7 @@ class Recording {
     }
     file_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
     if (file_ < 0) stop(std::strerror(errno));
-    else if (!there || there->empty()) append(std::string(kFirstLine));
+    else if (there.empty()) append(std::string(kFirstLine));
   }
   ~Recording() {
     if (file_ >= 0) close(file_);
@@ -138,8 +126,8 @@ class Recording {
 
 std::vector<ManifestEntry> read_manifest(const std::string& path, Loc loc) {
   const auto fail = [&](const std::string& why) { throw RuntimeError(loc, fmt::format("warm: {}: {}", path, why)); };
-  const std::optional<std::string> text = contents(path);
-  if (!text) fail(std::strerror(errno));
+  const absl::StatusOr<std::string> text = contents_of(path);
+  if (!text.ok()) fail(std::string(text.status().message()));
   const absl::StatusOr<std::vector<RawEntry>> raw = entries_of(*text);
   if (!raw.ok()) fail(std::string(raw.status().message()));
   std::vector<ManifestEntry> entries;

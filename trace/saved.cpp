@@ -5,11 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <deque>
-#include <fstream>
-#include <sstream>
 
 #include "codegen/fingerprint.h"
 #include "codegen/target.h"
@@ -23,6 +19,7 @@
 #include "sheaf/load.h"
 #include "trace/aot.h"
 #include "trace/program_text.h"
+#include "trace/text_file.h"
 
 namespace sheaf::aot::detail {
 
@@ -374,13 +371,9 @@ void save(const Code& c, const std::string& path, Loc loc) {
 }
 
 std::vector<std::byte> read_file(const std::string& path, Loc loc) {
-  errno = 0;
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream read;
-  if (in) read << in.rdbuf();
-  if (!in) throw RuntimeError(loc, fmt::format("load: {}: {}", path, std::strerror(errno ? errno : EIO)));
-  const std::string text = std::move(read).str();
-  const auto bytes = std::as_bytes(std::span(text));
+  const absl::StatusOr<std::string> text = contents_of(path);
+  if (!text.ok()) throw RuntimeError(loc, fmt::format("load: {}: {}", path, std::string(text.status().message())));
+  const auto bytes = std::as_bytes(std::span(*text));
   return {bytes.begin(), bytes.end()};
 }
 

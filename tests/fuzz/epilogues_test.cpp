@@ -1,7 +1,5 @@
 // Random programs of products and elementwise work around them: whatever of it is done to a product's sums, or taken
 // into its kernel from before or behind it, the results have the bits of the equations one by one.
-#include <random>
-
 #include "ir/builder.h"
 #include "ir/ops/attrs.h"
 #include "tests/fuzz/one_by_one.h"
@@ -11,9 +9,9 @@ using namespace sheaf::ir;
 
 namespace {
 
-class Generator {
+class Generator : tests::Choices {
  public:
-  explicit Generator(std::uint32_t seed) : random_(seed) {}
+  using Choices::Choices;
 
   FunctionRef program(int size) {
     m_ = pick(1, 40), n_ = pick(1, 70), k_ = pick(1, 30);
@@ -30,10 +28,7 @@ class Generator {
   }
 
  private:
-  std::int64_t pick(std::int64_t low, std::int64_t high) {
-    return low + static_cast<std::int64_t>(random_() % static_cast<std::uint32_t>(high - low + 1));
-  }
-  Value any() { return values_[pick(0, static_cast<std::int64_t>(values_.size()) - 1)]; }
+  Value any() { return one_of<Value>(values_); }
   Value product(Value a, Value b) { return b_.emit(ops::dot, {a, b}, ops::Dot{.lhs = {1}, .rhs = {0}}); }
 
   // All but the operands of products are [m, n].
@@ -57,24 +52,18 @@ class Generator {
     }
   }
 
-  std::mt19937 random_;
   Builder b_{"fuzz"};
   std::int64_t m_ = 0, n_ = 0, k_ = 0;
   Value x_, w_, bias_, square_;
   Values values_;
 };
 
-void check_programs(std::uint32_t from, std::uint32_t count, int size) {
-  for (std::uint32_t seed = from; seed < from + count; ++seed)
-    tests::check_one_by_one(Generator(seed).program(size), seed);
-}
-
 }  // namespace
 
 TEST_CASE("a program of products compiled whole gives the bits of its equations one by one") {
-  check_programs(1, 25, 9);
+  tests::check_programs<Generator>(1, 25, 9);
 }
 
 TEST_CASE("five hundred programs of products give the bits of their equations" * doctest::test_suite("soak")) {
-  check_programs(1000, 500, 20);
+  tests::check_programs<Generator>(1000, 500, 20);
 }

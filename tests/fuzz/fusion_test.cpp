@@ -1,7 +1,5 @@
 // Random programs: the whole compiled as one equals its equations run one by one, to the bit. Fusion, memory reuse and
 // schedules may change nothing a user can see.
-#include <random>
-
 #include "ir/builder.h"
 #include "ir/ops/attrs.h"
 #include "tests/fuzz/one_by_one.h"
@@ -11,15 +9,16 @@ using namespace sheaf::ir;
 
 namespace {
 
-class Generator {
+class Generator : tests::Choices {
  public:
-  explicit Generator(std::uint32_t seed) : random_(seed) {}
+  using Choices::Choices;
 
   FunctionRef program(int size) {
     Builder b("fuzz");
     const std::int64_t m = pick(1, 9), n = pick(1, 70);
     shapes_ = {{m, n}, {n}, {m}, {}, {n, m}, {m, n}};
     for (int k = 0; k < 4; ++k) values_.push_back(b.param(Type(f32, shapes_[k])));
+    key_ = b.param(Type(DType::u32, {2}));
     for (int i = 0; i < size; ++i) values_.push_back(step(b));
     Values results{values_.back()};
     for (int i = 0; i < 3; ++i) results.push_back(any());
@@ -27,12 +26,9 @@ class Generator {
   }
 
  private:
-  std::int64_t pick(std::int64_t low, std::int64_t high) {
-    return low + static_cast<std::int64_t>(random_() % static_cast<std::uint32_t>(high - low + 1));
-  }
   Value any() {
-    return values_[pick(std::max<std::int64_t>(0, static_cast<std::int64_t>(values_.size()) - 8),
-                        static_cast<std::int64_t>(values_.size()) - 1)];
+    const std::span<const Value> all(values_);
+    return one_of(all.last(std::min<std::size_t>(all.size(), 8)));
   }
 
   Value of_shape(const Shape& s) {
@@ -43,7 +39,7 @@ class Generator {
 
   Value step(Builder& b) {
     const Value x = any();
-    switch (pick(0, 9)) {
+    switch (pick(0, 10)) {
       case 0: return b.emit(ops::tanh, {x});
       case 1: return b.emit(ops::exp, {b.emit(ops::min, {x, b.constant(f32, 3)})});
       case 2:
@@ -58,11 +54,19 @@ class Generator {
         return x.rank() == 2 ? b.emit(ops::transpose, {x}, ops::Transpose{.perm = {1, 0}}) : b.emit(ops::neg, {x});
       case 7: return sliced(b, x);
       case 8: return padded(b, x);
+      case 9: return b.emit(ops::add, {x, random(b, x.dims())});
       default: {
         const Value p = b.emit(ops::lt, {x, b.constant(f32, 0.25)});
         return b.emit(ops::select, {p, x, b.emit(ops::mul, {x, x})});
       }
     }
+  }
+
+  // In [0, 4).
+  Value random(Builder& b, const Shape& shape) {
+    const Value bits = b.emit(ops::random_bits, {key_}, ops::RandomBits{.shape = shape, .dtype = DType::u32});
+    const Value shifted = b.emit(ops::shr_logical, {bits, b.constant(DType::u32, 30)});
+    return b.emit(ops::convert, {shifted}, ops::Convert{.to = f32});
   }
 
   Value reduced(Builder& b, Value x) {
@@ -109,20 +113,17 @@ class Generator {
     return b.emit(ops::pad, {x, b.constant(f32, 1.5)}, p);
   }
 
-  std::mt19937 random_;
   std::vector<Shape> shapes_;
+  Value key_;
   Values values_;
 };
 
-void check_programs(std::uint32_t from, std::uint32_t count, int size) {
-  for (std::uint32_t seed = from; seed < from + count; ++seed)
-    tests::check_one_by_one(Generator(seed).program(size), seed);
-}
-
 }  // namespace
 
-TEST_CASE("a program compiled whole gives the bits of its equations one by one") { check_programs(1, 40, 14); }
+TEST_CASE("a program compiled whole gives the bits of its equations one by one") {
+  tests::check_programs<Generator>(1, 40, 14);
+}
 
 TEST_CASE("two thousand programs compiled whole give the bits of their equations" * doctest::test_suite("soak")) {
-  check_programs(1000, 2000, 24);
+  tests::check_programs<Generator>(1000, 2000, 24);
 }

@@ -3,6 +3,9 @@
 
 #include <doctest/doctest.h>
 
+#include <random>
+#include <span>
+
 #include "ir/builder.h"
 #include "ir/sample.h"
 #include "ir/text.h"
@@ -10,6 +13,22 @@
 #include "tests/lap.h"
 
 namespace sheaf::tests {
+
+/// What a seed chooses.
+class Choices {
+ public:
+  explicit Choices(std::uint32_t seed) : random_(seed) {}
+  std::int64_t pick(std::int64_t low, std::int64_t high) {
+    return low + static_cast<std::int64_t>(random_() % static_cast<std::uint32_t>(high - low + 1));
+  }
+  template <class T>
+  const T& one_of(std::span<const T> all) {
+    return all[static_cast<std::size_t>(pick(0, std::ssize(all) - 1))];
+  }
+
+ private:
+  std::mt19937 random_;
+};
 
 inline ir::Literals one_by_one(const ir::Function& f, const ir::Literals& inputs) {
   using namespace ir;
@@ -39,6 +58,12 @@ inline void check_one_by_one(const ir::FunctionRef& f, std::uint32_t seed) {
   for (std::size_t j = 0; j < got.size(); ++j)
     CHECK_MESSAGE(same_bits(got[j], want[j]), "result ", j, " of\n", ir::print(f), "\nplanned as\n",
                   ir::print(passes::run_pipeline(f).function));
+}
+
+/// Of programs that Generator(seed).program(size) gives.
+template <class Generator>
+void check_programs(std::uint32_t from, std::uint32_t count, int size) {
+  for (std::uint32_t seed = from; seed < from + count; ++seed) check_one_by_one(Generator(seed).program(size), seed);
 }
 
 }  // namespace sheaf::tests

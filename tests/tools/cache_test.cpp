@@ -155,7 +155,7 @@ TEST_CASE("what cannot be done with a cache is said in one line") {
   CHECK(said("pack") == "sheaf: no FILE; see sheaf cache --help\n");
   CHECK(said("unpack " + kPack + " " + kOther) == "sheaf: " + kPack + ": No such file or directory\n");
   const tests::Variable here("SHEAF_CACHE_DIR", kFolder);
-  CHECK(said("build /nowhere.sheaf") == "sheaf: /nowhere.sheaf: cannot be read\n");
+  CHECK(said("build /nowhere.sheaf") == "sheaf: /nowhere.sheaf: No such file or directory\n");
   CHECK(said("build --target=sm_x " + kProgram) ==
         "sheaf: --target: 'sm_x' is no target: cpu, or the architecture of a GPU, such as sm_90a\n");
   const tests::Variable bad("SHEAF_CACHE_DIR", "/dev/null/cache");

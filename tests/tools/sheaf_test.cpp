@@ -95,10 +95,11 @@ TEST_CASE("what cannot be run or read is said in one line") {
   CHECK(said("") == "sheaf: no command; see sheaf --help\n");
   CHECK(said("brew -") == "sheaf: no command 'brew'; see sheaf --help\n");
   CHECK(said("run") == "sheaf: no FILE; see sheaf --help\n");
+  CHECK(said("run /") == "sheaf: /: Is a directory\n");
   CHECK(said("run a b") == "sheaf: one FILE at a time: a and b\n");
   CHECK(said("run --fast -") == "sheaf: unknown option --fast; see sheaf --help\n");
   CHECK(said("run --seed=x -") == "sheaf: --seed takes a number, not 'x'\n");
-  CHECK(said("run /nowhere.sheaf") == "sheaf: /nowhere.sheaf: cannot be read\n");
+  CHECK(said("run /nowhere.sheaf") == "sheaf: /nowhere.sheaf: No such file or directory\n");
   CHECK(said("run -", "mesh @m = [x=2]\nfunc @f(%a: f32[4@x]) -> f32[4@x] on @m {\n  return %a\n}\n") ==
         "sheaf: @f is for the devices of [x=2]; run takes programs of one device\n");
   CHECK(said("run -") == "sheaf: -: holds no function\n");

@@ -24,7 +24,7 @@ bool any_mark(const std::vector<int>& dims) {
 
 class Padder {
  public:
-  explicit Padder(int num_lengths) : num_lengths_(num_lengths) {}
+  Padder(const std::vector<Extent>& extents, int num_lengths) : extents_(extents), num_lengths_(num_lengths) {}
 
   // The results of f, given its parameters and the lengths in b. Literals take the place of marked constants where they
   // are used, in its regions too.
@@ -32,6 +32,7 @@ class Padder {
               const Values& literals) {
     ValueTable<Value> map(f);
     for (std::size_t i = 0; i < f.params().size(); ++i) map[f.params()[i]] = args[i];
+    const Values extents = extents_of(b, lengths);
     auto literal = literals.begin();
     const auto operands_of = [&](const Values& values, const std::vector<bool>& marked) {
       Values operands;
@@ -51,7 +52,7 @@ class Padder {
       }
       if (!depends(e, m, k)) outs = b.clone(e, std::move(operands));
       else if (!e.regions.empty()) outs = with_regions(b, e, m, k, std::move(operands), extras);
-      else outs = equation(b, e, m, k, std::move(operands), lengths);
+      else outs = equation(b, e, m, k, std::move(operands), extents);
       if (!error.why.empty()) return {};
       for (int j = 0; j < e.num_out(); ++j) map[e.out(j)] = outs[j];
     }
@@ -80,9 +81,25 @@ class Padder {
     return {};
   }
 
+  // By number.
+  Values extents_of(Builder& b, Values lengths) const {
+    const auto number = [&](std::int64_t n) {
+      Literal x(Type(DType::i32, {}));
+      x.set_int(0, n);
+      return b.constant(x);
+    };
+    for (std::size_t k = lengths.size(); k < extents_.size(); ++k) {
+      Value sum = number(extents_[k].plus);
+      for (std::size_t s = 0; s < extents_[k].times.size(); ++s)
+        if (extents_[k].times[s] != 0) sum = sum + lengths[s] * number(extents_[k].times[s]);
+      lengths.push_back(sum);
+    }
+    return lengths;
+  }
+
   Values equation(Builder& b, const Eqn& e, const LengthMarks& m, std::size_t k, Values operands,
-                  const Values& lengths) {
-    absl::StatusOr<Values> outs = padded_equation(b, e, m, k, std::move(operands), lengths);
+                  const Values& extents) {
+    absl::StatusOr<Values> outs = padded_equation(b, e, m, k, std::move(operands), extents_, extents);
     return outs.ok() ? *std::move(outs) : refuse(e, std::string(outs.status().message()));
   }
 
@@ -125,8 +142,9 @@ class Padder {
     const Value step = rb.param(Type(DType::i32, {}));
     Values results = emit_region(rb, body, m.regions[k][0], args, inner);
     if (!error.why.empty()) return {};
+    const Values extents = extents_of(rb, Values(inner.begin(), inner.begin() + num_lengths_));
     for (std::size_t c = 0; trips >= 0 && c < carry; ++c)
-      results[c] = rb.emit(ops::select, {rb.emit(ops::lt, {step, inner[trips]}), results[c], args[consts + c]});
+      results[c] = rb.emit(ops::select, {rb.emit(ops::lt, {step, extents[trips]}), results[c], args[consts + c]});
     Values all(operands.begin(), operands.begin() + a.consts);
     all = all + extras;
     all.insert(all.end(), operands.begin() + a.consts, operands.end());
@@ -183,6 +201,7 @@ class Padder {
     return b.emit_all(e.op, std::move(all), std::make_shared<const ops::While>(std::move(a)), std::move(regions));
   }
 
+  const std::vector<Extent>& extents_;
   const int num_lengths_;
 };
 
@@ -194,7 +213,7 @@ Padded padded_program(const Function& f, const LengthMarks& marks, int num_lengt
   Values lengths, literals;
   for (int s = 0; s < num_lengths; ++s) lengths.push_back(b.param(Type(DType::i32, {}), fmt::format("length{}", s)));
   for (const MarkedConstant& c : marked_constants(f, marks)) literals.push_back(b.param(c.constant->out().type()));
-  Padder padder(num_lengths);
+  Padder padder(marks.extents, num_lengths);
   Values results = padder.emit(b, f, marks, params, lengths, literals);
   if (!padder.error.why.empty()) return {nullptr, std::move(padder.error)};
   return {b.finish(std::move(results)), {}};

@@ -53,8 +53,15 @@ bool lists(const std::vector<std::int64_t>& dims, std::int64_t d) { return std::
 
 class Emission {
  public:
-  Emission(Builder& b, const Eqn& e, const LengthMarks& m, std::size_t k, Values operands, const Values& lengths)
-      : b_(b), e_(e), m_(m), from_end_(m.from_end[k]), operands_(std::move(operands)), lengths_(lengths) {}
+  Emission(Builder& b, const Eqn& e, const LengthMarks& m, std::size_t k, Values operands,
+           const std::vector<Extent>& extents, const Values& values)
+      : b_(b),
+        e_(e),
+        m_(m),
+        starts_(m.starts[k]),
+        operands_(std::move(operands)),
+        extents_(extents),
+        lengths_(values) {}
 
   absl::StatusOr<Values> run();
 
@@ -82,13 +89,24 @@ class Emission {
   }
   // The length less so much.
   Value before_end(int s, std::int64_t n) { return b_.emit(ops::add, {lengths_[s], number(DType::i32, -n)}); }
+  Value vector_of(Values components) {
+    for (Value& x : components) x = ops::reshape_to(x, {1});
+    return components.size() == 1 ? components[0] : b_.emit(ops::concatenate, components, ops::Concatenate{.dim = {0}});
+  }
   // `sizes` of the dims, from `starts` on.
   Value window(Value x, const std::vector<std::int64_t>& dims, std::vector<std::int64_t> sizes, const Values& starts) {
-    Values vector;
-    for (Value start : starts) vector.push_back(ops::reshape_to(start, {1}));
-    const Value at = vector.size() == 1 ? vector[0] : b_.emit(ops::concatenate, vector, ops::Concatenate{.dim = {0}});
-    return b_.emit(ops::dynamic_slice, {x, at},
+    return b_.emit(ops::dynamic_slice, {x, vector_of(starts)},
                    ops::DynamicSlice{.dims = dims, .sizes = std::move(sizes), .index_dim = {0}});
+  }
+  // x with `part` in it, from `starts` on.
+  Value with_part(Value x, Value part, const std::vector<std::int64_t>& dims, const Values& starts) {
+    return b_.emit(ops::dynamic_update_slice, {x, part, vector_of(starts)},
+                   ops::DynamicUpdateSlice{.dims = dims, .index_dim = {0}});
+  }
+  // Of the equation's operand or result: what the extent of dim d is.
+  Value extent(Value v, std::int64_t d) {
+    const int s = mark(v, d);
+    return s >= 0 ? lengths_[s] : number(DType::i32, v.dims()[d]);
   }
   // The elements within the length in opposite order.
   Value turned(Value x, std::int64_t dim, int s) {
@@ -104,8 +122,7 @@ class Emission {
   // One entry for each component of the vectors along the dim, to be combined with them.
   Value per_component(Values entries, Value vectors, std::int64_t dim) {
     if (entries.size() == 1) return entries[0];
-    for (Value& one : entries) one = ops::reshape_to(one, {1});
-    return ops::broadcast_to(b_.emit(ops::concatenate, entries, ops::Concatenate{.dim = {0}}), vectors.dims(), {dim});
+    return ops::broadcast_to(vector_of(std::move(entries)), vectors.dims(), {dim});
   }
   // Indices of a dtype that holds any place.
   static Value wide(Value indices) {
@@ -119,8 +136,11 @@ class Emission {
   Result by_factors(const std::vector<int>& with_rule = {});
   absl::Status note(Value v, const TensorFactors& dims, std::vector<int>& length) const;
   bool is_simple(const Factor& f) const;
+  bool keeps_order() const;
+  Result reshape();
   Result slice();
   Result pad();
+  Result concatenate();
   Result reverse();
   Result cumulative();
   Result recurrence();
@@ -137,9 +157,10 @@ class Emission {
   Builder& b_;
   const Eqn& e_;
   const LengthMarks& m_;
-  const std::vector<int>& from_end_;
+  const std::vector<int>& starts_;
   Values operands_;
-  const Values& lengths_;
+  const std::vector<Extent>& extents_;
+  const Values& lengths_;  // of all extents, by number
 };
 
 absl::StatusOr<Values> Emission::run() {
@@ -148,8 +169,10 @@ absl::StatusOr<Values> Emission::run() {
     Result (*emit)(Emission&);
   };
   static constexpr Rule kRules[] = {
+      {&ops::reshape, call<&Emission::reshape>},
       {&ops::slice, call<&Emission::slice>},
       {&ops::pad, call<&Emission::pad>},
+      {&ops::concatenate, call<&Emission::concatenate>},
       {&ops::reverse, call<&Emission::reverse>},
       {&ops::cumulative, call<&Emission::cumulative>},
       {&ops::recurrence, call<&Emission::recurrence>},
@@ -160,6 +183,7 @@ absl::StatusOr<Values> Emission::run() {
       {&ops::dynamic_slice, call<&Emission::window_at_places>},
       {&ops::dynamic_update_slice, call<&Emission::window_at_places>},
       {&ops::random_bits, call<&Emission::random_bits>},
+      {&ops::sliding_windows, call<&Emission::same>},  // each is within its operand
       {&ops::reduce_window, call<&Emission::windows>},
       {&ops::conv, call<&Emission::conv>},
       {&ops::gather, call<&Emission::gather>},
@@ -219,22 +243,77 @@ bool Emission::is_simple(const Factor& f) const {
   return f.cls == FactorClass::R && sums && !f.absolute && f.combine != Combine::none && f.combine != Combine::custom;
 }
 
-// From the beginning on padding stays at the end; what is taken from the end lies where the length says.
+// Whether padding is at the end of the result where it is at the end of the operand: dims that become others, few as
+// can be, are all fixed, or only the first of them varies, here and there.
+bool Emission::keeps_order() const {
+  struct Group {
+    Extent first = {};  // without times: fixed
+    std::int64_t rest = 1;
+    bool is_simple = true;
+  };
+  const auto take = [&](Value v, int d, std::int64_t& size, Group& g) {
+    const int s = mark(v, d);
+    const std::int64_t n = v.dims()[d];
+    if (s >= 0) g.is_simple &= size == 1 && g.first.times.empty();
+    if (s >= 0) g.first = extents_[static_cast<std::size_t>(s)];
+    else g.rest *= n;
+    size *= n;
+  };
+  const Value x = e_.in(0), y = e_.out();
+  for (int i = 0, j = 0; i < x.rank() || j < y.rank();) {
+    Group in, out;
+    std::int64_t from = 1, to = 1;
+    if (i < x.rank()) take(x, i++, from, in);
+    if (j < y.rank()) take(y, j++, to, out);
+    while (from != to && (from < to ? i < x.rank() : j < y.rank()))
+      if (from < to) take(x, i++, from, in);
+      else take(y, j++, to, out);
+    if (from != to || !in.is_simple || !out.is_simple) return false;
+    const bool varies = !in.first.times.empty();
+    if (varies != !out.first.times.empty()) return false;
+    for (std::size_t s = 0; varies && s < in.first.times.size(); ++s)
+      if (in.first.times[s] * in.rest != out.first.times[s] * out.rest) return false;
+    if (in.first.plus * in.rest != out.first.plus * out.rest) return false;
+  }
+  return true;
+}
+
+// Elsewhere each element is looked up at the place that it has without padding.
+absl::StatusOr<Values> Emission::reshape() {
+  if (keeps_order()) return same();
+  const Value x = e_.in(0), y = e_.out();
+  if (x.type().num_elements() > std::numeric_limits<std::int32_t>::max())
+    return no_rule("it takes dims apart or together of which the length of one varies, of too many elements");
+  if (x.type().num_elements() == 0) return same();
+  Value place = b_.zeros(Type(DType::i32, y.dims()));  // among the elements that are no padding
+  for (std::int64_t d = 0; d < y.rank(); ++d)
+    place =
+        place * extent(y, d) + b_.emit(ops::iota, {}, ops::Iota{.shape = y.dims(), .dim = {d}, .dtype = DType::i32});
+  Value at = b_.zeros(place.type());  // among all
+  for (std::int64_t d = x.rank(), stride = 1; d-- > 0; stride *= x.dims()[d]) {
+    const Value n = b_.emit(ops::max, {extent(x, d), number(DType::i32, 1)});
+    at = at + b_.emit(ops::rem, {place, n}) * number(DType::i32, stride);
+    place = place / n;
+  }
+  Shape index_dims = y.dims();
+  index_dims.push_back(1);
+  return Values{
+      b_.emit(ops::gather, {ops::reshape_to(operands_[0], {x.type().num_elements()}), ops::reshape_to(at, index_dims)},
+              ops::Gather{.collapsed = {0}, .start_index_map = {0}, .index_dim = {y.rank()}, .slice_sizes = {1}})};
+}
+
+// Padding stays at the end, wherever it begins.
 absl::StatusOr<Values> Emission::slice() {
   ops::Slice a = e_.attrs<ops::Slice>();
   std::vector<std::int64_t> dims, sizes;
   Values starts;
-  for (std::int64_t d = 0; d < std::ssize(a.start); ++d) {
-    const int from = mark(e_.in(0), d), to = mark(e_.out(), d);
-    if (!from_end_.empty() && from_end_[static_cast<std::size_t>(d)] >= 0) {
-      dims.push_back(d);
-      sizes.push_back(a.limit[d] - a.start[d]);
-      starts.push_back(before_end(from, e_.in(0).dims()[d] - a.start[d]));
-      a.limit[d] = sizes.back();
-      a.start[d] = 0;
-    } else if (from >= 0 && to >= 0 && (a.start[d] != 0 || a.stride[d] != 1 || from != to)) {
-      return no_rule("it moves along a dim whose length varies");
-    }
+  for (std::size_t d = 0; d < starts_.size(); ++d) {
+    if (starts_[d] < 0) continue;
+    dims.push_back(static_cast<std::int64_t>(d));
+    sizes.push_back(a.limit[d] - a.start[d]);
+    starts.push_back(lengths_[starts_[d]]);
+    a.limit[d] = sizes.back();
+    a.start[d] = 0;
   }
   if (dims.empty()) return same();
   return Values{b_.emit(ops::slice, {window(operands_[0], dims, sizes, starts)}, std::move(a))};
@@ -242,13 +321,36 @@ absl::StatusOr<Values> Emission::slice() {
 
 // What comes from behind the end is the fill.
 absl::StatusOr<Values> Emission::pad() {
-  const ops::Pad& a = e_.attrs<ops::Pad>();
+  ops::Pad a = e_.attrs<ops::Pad>();
+  const Value fill = operands_[1];
+  std::vector<std::int64_t> dims;
+  Values starts;
   for (std::int64_t d = 0; d < std::ssize(a.low); ++d) {
-    const int s = mark(e_.in(0), d);
-    if (s != mark(e_.out(), d)) return no_rule(kNoRule);
-    if (s >= 0 && (a.low[d] < 0 || a.interior[d] > 0)) operands_[0] = masked(operands_[0], d, s, operands_[1]);
+    if (const int s = mark(e_.in(0), d); s >= 0) operands_[0] = masked(operands_[0], d, s, fill);
+    if (starts_.empty() || starts_[static_cast<std::size_t>(d)] < 0) continue;
+    if (a.high[d] < 0 || a.interior[d] > 0) return no_rule(kNoRule);
+    dims.push_back(d);
+    starts.push_back(lengths_[starts_[static_cast<std::size_t>(d)]]);
+    a.low[d] = a.high[d] = 0;
   }
-  return same();
+  if (dims.empty()) return same();
+  const Value part = b_.emit(ops::pad, {operands_[0], fill}, std::move(a));
+  return Values{with_part(ops::broadcast_to(fill, e_.out().dims(), {}), part, dims, starts)};
+}
+
+// Each operand begins where the one before ends, over its padding.
+absl::StatusOr<Values> Emission::concatenate() {
+  const std::int64_t dim = e_.attrs<ops::Concatenate>().dim[0];
+  const auto ends_early = [&](int k) { return mark(e_.in(k), dim) >= 0; };
+  bool is_in_place = true;
+  for (int k = 0; k + 1 < e_.num_in(); ++k) is_in_place &= !ends_early(k);
+  if (is_in_place) return same();
+  Value all = b_.zeros(Type(e_.out().dtype(), e_.out().dims())), at = number(DType::i32, 0);
+  for (int k = 0; k < e_.num_in(); ++k) {
+    all = with_part(all, operands_[static_cast<std::size_t>(k)], {dim}, {at});
+    at = at + extent(e_.in(k), dim);
+  }
+  return Values{all};
 }
 
 absl::StatusOr<Values> Emission::reverse() {
@@ -371,13 +473,13 @@ absl::StatusOr<Values> Emission::windows() {
   }();
   for (std::int64_t d = 0; d < e_.in(0).rank(); ++d) {
     const int s = mark(e_.in(0), d);
-    if (s != mark(e_.out(), d)) return no_rule(kNoRule);
+    if (s < 0 && mark(e_.out(), d) >= 0) return no_rule(kNoRule);
     if (s >= 0) mask(0, d, s, combine);
   }
   return same();
 }
 
-// The same of a spatial dim, and of a kernel as long as that, as in the derivative of the kernel.
+// The same of a spatial dim, and of a kernel whose extent varies, as in the derivative of the kernel.
 absl::StatusOr<Values> Emission::conv() {
   const ops::Conv& a = e_.attrs<ops::Conv>();
   const absl::StatusOr<Factors> factors = e_.op->factors(e_);
@@ -387,10 +489,9 @@ absl::StatusOr<Values> Emission::conv() {
     const std::int64_t l = a.lhs_spatial[i], r = a.rhs_spatial[i], o = a.out_spatial[i];
     const int s = mark(e_.in(0), l), kernel = mark(e_.in(1), r), to = mark(e_.out(), o);
     if (s < 0 && kernel < 0 && to < 0) continue;
-    const bool slides = kernel < 0 && to == s, is_met = kernel == s && to < 0;
-    if (s < 0 || (!slides && !is_met)) return no_rule(kNoRule);
+    if (s < 0) return no_rule(kNoRule);
     mask(0, l, s, Combine::sum);
-    if (is_met) mask(1, r, s, Combine::sum);
+    if (kernel >= 0) mask(1, r, kernel, Combine::sum);
     for (const FactorList& list : {factors->in[0][l], factors->in[1][r], factors->out[0][o]})
       with_rule.insert(with_rule.end(), list.begin(), list.end());
   }
@@ -441,8 +542,8 @@ absl::StatusOr<Values> Emission::scatter() {
 }  // namespace
 
 absl::StatusOr<Values> padded_equation(Builder& b, const Eqn& e, const LengthMarks& m, std::size_t k, Values operands,
-                                       const Values& lengths) {
-  return Emission(b, e, m, k, std::move(operands), lengths).run();
+                                       const std::vector<Extent>& extents, const Values& values) {
+  return Emission(b, e, m, k, std::move(operands), extents, values).run();
 }
 
 }  // namespace sheaf::passes

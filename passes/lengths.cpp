@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 
 #include "ir/op.h"
@@ -25,15 +26,21 @@ namespace {
 
 class Marker {
  public:
-  Marker(const std::vector<std::int64_t>& own, const std::vector<std::int64_t>& others, bool may_mark)
-      : own_(own), others_(others), may_mark_(may_mark) {}
+  Marker(const std::vector<std::int64_t>& own, const std::vector<std::int64_t>& others, bool may_mark,
+         std::vector<Extent>& extents)
+      : lengths_(own),
+        other_lengths_(others),
+        may_mark_(may_mark),
+        extents_(extents),
+        own_(extents_at(extents, own)),
+        others_(extents_at(extents, others)) {}
 
   // Equations are compared in order, but for constants, which are where they are used.
   bool function(const Function& f, const Function& g, LengthMarks& m) {
     if (f.params().size() != g.params().size()) return fail_at({}, "it has other parameters for other lengths");
     m.constants.resize(f.eqns().size() + 1);
     m.trips.resize(f.eqns().size(), -1);
-    m.from_end.resize(f.eqns().size());
+    m.starts.resize(f.eqns().size());
     if (m.regions.empty())
       for (const Eqn* e : f.eqns()) {
         std::vector<LengthMarks>& regions = m.regions.emplace_back();
@@ -96,29 +103,52 @@ class Marker {
     const Shape &a = x.dims(), &b = y.dims();
     if (x.dtype() != y.dtype() || a.size() != b.size()) return fail_at(loc, "a value is of another dtype or rank");
     std::vector<int>& dims = m.dims[x];
-    for (std::size_t d = 0; d < a.size(); ++d) {
-      const int known = dims.empty() ? -1 : dims[d];
-      if (known >= 0 ? b[d] == others_[known] : a[d] == b[d]) continue;
-      const std::optional<int> length = known < 0 ? length_of(a[d], b[d]) : std::nullopt;
-      if (!length)
-        return fail_at(loc, fmt::format("an extent is {} for a length of {} and {} for {}", a[d], lengths_text(own_),
-                                        b[d], lengths_text(others_)));
-      if (dims.empty()) dims.assign(a.size(), -1);
-      dims[d] = *length;
-    }
+    for (std::size_t d = 0; d < a.size(); ++d)
+      if (!goes_along(dims, a.size(), d, a[d], b[d]))
+        return fail_at(loc, fmt::format("an extent is {} for a length of {} and {} for {}", a[d],
+                                        lengths_text(lengths_), b[d], lengths_text(other_lengths_)));
     return true;
   }
 
-  // The one that is `a` here and `b` there.
-  std::optional<int> length_of(std::int64_t a, std::int64_t b) const {
-    for (std::size_t s = 0; may_mark_ && s < own_.size(); ++s)
-      if (own_[s] != others_[s] && own_[s] == a && others_[s] == b) return static_cast<int>(s);
-    return std::nullopt;
+  // Whether what is `a` here and `b` there is what the mark says, or can be marked.
+  bool goes_along(int& mark, std::int64_t a, std::int64_t b) {
+    if (mark >= 0 ? b == others_[mark] : a == b) return true;
+    const std::optional<int> extent = extent_of(mark, a, b);
+    if (extent) mark = *extent;
+    return extent.has_value();
   }
-  bool is_length(std::int64_t a, std::int64_t b) const {
+  bool goes_along(std::vector<int>& marks, std::size_t size, std::size_t i, std::int64_t a, std::int64_t b) {
+    int mark = marks.empty() ? -1 : marks[i];
+    if (!goes_along(mark, a, b)) return false;
+    if (marks.empty() && mark >= 0) marks.resize(size, -1);
+    if (mark >= 0) marks[i] = mark;
+    return true;
+  }
+
+  // The extent that is `a` here and `b` there: what is known of it already, and so many times the length that varies.
+  std::optional<int> extent_of(int known, std::int64_t a, std::int64_t b) {
+    const auto varies = std::ranges::mismatch(lengths_, other_lengths_).in1 - lengths_.begin();
+    if (!may_mark_ || varies == std::ssize(lengths_)) return std::nullopt;
+    const auto s = static_cast<std::size_t>(varies);
+    const std::int64_t by = other_lengths_[s] - lengths_[s], moved = b - (known < 0 ? a : others_[known]);
+    Extent e = known < 0 ? Extent{std::vector<std::int64_t>(lengths_.size()), a} : extents_[known];
+    const std::int64_t times = moved / by;
+    e.plus -= times * lengths_[s];
+    // Two points lie on a line whatever extent it is; that of a square lies far below 0 at length 0.
+    if (moved % by != 0 || times <= 0 || e.times[s] != 0 || (times > 1 && e.plus < -times)) return std::nullopt;
+    e.times[s] = times;
+    const auto at = std::ranges::find(extents_, e) - extents_.begin();
+    if (at == std::ssize(extents_)) {
+      own_.push_back(e.at(lengths_));
+      others_.push_back(e.at(other_lengths_));
+      extents_.push_back(std::move(e));
+    }
+    return static_cast<int>(at);
+  }
+  bool is_extent(std::int64_t a, std::int64_t b) {
     for (std::size_t s = 0; s < own_.size(); ++s)
       if (own_[s] == a && others_[s] == b) return true;
-    return false;
+    return extent_of(-1, a, b).has_value();
   }
 
   // Where a constant of f is used, and what is there in g.
@@ -145,35 +175,32 @@ class Marker {
       if (!function(*e.regions[r], *o.regions[r], m.regions[k][r])) return false;
     if (e.op == &ops::scan) {
       const auto &a = e.attrs<ops::Scan>(), &b = o.attrs<ops::Scan>();
-      if (m.trips[k] < 0 && a.length != b.length) m.trips[k] = length_of(a.length, b.length).value_or(-1);
-      const bool is_good = m.trips[k] < 0 ? a.length == b.length : b.length == others_[m.trips[k]];
+      const bool is_good = goes_along(m.trips[k], a.length, b.length);
       const bool is_same = a.consts == b.consts && a.carry == b.carry && a.reverse == b.reverse;
       return (is_good && is_same) || fail_at(e.loc, fmt::format("its scan takes {} steps for other lengths", b.length));
     }
-    return e.op == &ops::slice ? slice(e, o, m, k) : attributes(e, o);
+    if (e.op == &ops::slice) return slice(e.attrs<ops::Slice>(), o.attrs<ops::Slice>(), m.starts[k], e.loc);
+    if (e.op == &ops::pad) return pad(e.attrs<ops::Pad>(), o.attrs<ops::Pad>(), m.starts[k], e.loc);
+    return attributes(e, o);
   }
 
-  // From the beginning, or from the end, where start and limit go along with the length.
-  bool slice(const Eqn& e, const Eqn& o, LengthMarks& m, std::size_t k) {
-    const auto &a = e.attrs<ops::Slice>(), &b = o.attrs<ops::Slice>();
-    const std::vector<int>& marks = m.dims[e.in(0)];
-    for (std::size_t d = 0; d < a.start.size(); ++d) {
-      const int s = marks.empty() ? -1 : marks[d];
-      const std::int64_t moved = s < 0 ? 0 : others_[s] - own_[s];
-      const bool goes_along = s >= 0 && b.start[d] - a.start[d] == moved && b.limit[d] - a.limit[d] == moved;
-      if (may_mark_ && moved != 0 && goes_along) {
-        m.from_end[k].resize(a.start.size(), -1);
-        m.from_end[k][d] = s;
-      }
-      const bool is_from_end = !m.from_end[k].empty() && m.from_end[k][d] >= 0;
-      const bool ends_there = a.limit[d] == b.limit[d] || is_length(a.limit[d], b.limit[d]);
-      if (a.stride[d] != b.stride[d] || (is_from_end ? !goes_along : a.start[d] != b.start[d] || !ends_there))
-        return fail_at(e.loc, "slice lies elsewhere for other lengths");
+  // Where a slice ends, and how much comes behind what is padded, the extents of the result say.
+  bool slice(const ops::Slice& a, const ops::Slice& b, std::vector<int>& starts, Loc loc) {
+    for (std::size_t d = 0; d < a.start.size(); ++d)
+      if (a.stride[d] != b.stride[d] || !goes_along(starts, a.start.size(), d, a.start[d], b.start[d]))
+        return fail_at(loc, "slice lies elsewhere for other lengths");
+    return true;
+  }
+  bool pad(const ops::Pad& a, const ops::Pad& b, std::vector<int>& starts, Loc loc) {
+    for (std::size_t d = 0; d < a.low.size(); ++d) {
+      const bool crops = a.low[d] != b.low[d] && (a.low[d] < 0 || b.low[d] < 0);
+      if (crops || a.interior[d] != b.interior[d] || !goes_along(starts, a.low.size(), d, a.low[d], b.low[d]))
+        return fail_at(loc, "pad puts its operand elsewhere for other lengths");
     }
     return true;
   }
 
-  // The same, but for extents that are a length.
+  // The same, but for extents that go along with a length.
   bool attributes(const Eqn& e, const Eqn& o) {
     const AttrsDef& def = e.op->attrs;
     if (!e.attributes || !o.attributes || def.equal(e.attributes.get(), o.attributes.get())) return true;
@@ -188,7 +215,7 @@ class Marker {
       std::vector<std::int64_t>& a = *lists[next++];
       if (a.size() != f.values->size()) return;
       for (std::size_t i = 0; i < a.size(); ++i) {
-        if (f.neutral == Neutral::size && f.kind == FieldKind::per_dim && is_length(a[i], (*f.values)[i]))
+        if (f.neutral == Neutral::size && f.kind == FieldKind::per_dim && is_extent(a[i], (*f.values)[i]))
           a[i] = (*f.values)[i];
       }
     });
@@ -205,16 +232,32 @@ class Marker {
     return false;
   }
 
-  const std::vector<std::int64_t>&own_, &others_;
-  const bool may_mark_;
+  const std::vector<std::int64_t>&lengths_, &other_lengths_;
+  const bool may_mark_;  // where the lengths differ in one entry
+  std::vector<Extent>& extents_;
+  std::vector<std::int64_t> own_, others_;  // per extent
 };
 
 }  // namespace
 
+std::int64_t Extent::at(const std::vector<std::int64_t>& lengths) const {
+  return std::inner_product(times.begin(), times.end(), lengths.begin(), plus);
+}
+
+std::vector<std::int64_t> extents_at(const std::vector<Extent>& extents, const std::vector<std::int64_t>& lengths) {
+  std::vector<std::int64_t> all;
+  for (const Extent& e : extents) all.push_back(e.at(lengths));
+  return all;
+}
+
 LengthError mark_lengths(const Function& f, const std::vector<std::int64_t>& own, const Function& other,
                          const std::vector<std::int64_t>& others, bool may_mark, LengthMarks& marks,
                          OtherConstants* constants) {
-  Marker marker(own, others, may_mark);
+  for (std::size_t s = marks.extents.size(); s < own.size(); ++s) {
+    marks.extents.push_back({std::vector<std::int64_t>(own.size()), 0});
+    marks.extents[s].times[s] = 1;
+  }
+  Marker marker(own, others, may_mark, marks.extents);
   marker.function(f, other, marks);
   if (constants) *constants = std::move(marker.constants);
   return std::move(marker.error);

@@ -1,6 +1,6 @@
 // What of a program depends on the lengths that it is for, read off its programs for several lengths: these may differ
-// in extents that are a length, in constants, and in slices that are taken from the end. Invariant: what two programs
-// differ in is marked, or said to be an error.
+// in extents that go along with a length (n, n - 1, 2 n, n + m), in constants, and in places that such an extent says.
+// Invariant: what two programs differ in is marked, or said to be an error.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,27 @@
 
 namespace sheaf::passes {
 
-/// What of one function depends on lengths, each of which is known by a small number.
+/// An extent that goes along with the lengths: each so many times, and a constant.
+struct Extent {
+  std::vector<std::int64_t> times = {};  // per length
+  std::int64_t plus = 0;
+  bool operator==(const Extent&) const = default;
+  std::int64_t at(const std::vector<std::int64_t>& lengths) const;
+};
+/// The extents for these lengths.
+std::vector<std::int64_t> extents_at(const std::vector<Extent>& extents, const std::vector<std::int64_t>& lengths);
+
+/// What of one function depends on lengths. An extent is known by its number, which for a length is the length's.
 struct LengthMarks {
   explicit LengthMarks(const ir::Function& f) : dims(f) {}
-  ir::ValueTable<std::vector<int>> dims;  // per dim: the length it is, or -1; empty: none is one
+  std::vector<Extent> extents = {};  // by number, of the program; its regions have none of their own
+  ir::ValueTable<std::vector<int>> dims;  // per dim: the extent it is, or -1; empty: none is one
   // Per equation, per operand, and at last per result: it is a constant that is another one for other lengths. Not of
   // the constant, since two that are equal for some lengths are one there.
   std::vector<std::vector<bool>> constants = {};
-  std::vector<int> trips = {};  // per equation: the length that its number of steps is, or -1
-  std::vector<std::vector<int>> from_end = {};  // per equation, a slice: per dim the length that it ends with, or -1
+  std::vector<int> trips = {};  // per equation: the extent that its number of steps is, or -1
+  // Per equation, a slice or a pad: per dim the extent that comes before what it takes or puts there, or -1.
+  std::vector<std::vector<int>> starts = {};
   std::vector<std::vector<LengthMarks>> regions = {};  // per equation
 };
 

@@ -43,11 +43,11 @@ std::string literals_key(const LengthMarks& marks) {
   return key;
 }
 
-// The dims of `marks` at these lengths.
-Shape dims_at(const Shape& dims, const std::vector<int>& marks, const std::vector<std::int64_t>& lengths) {
+// The dims of `marks` at these extents.
+Shape dims_at(const Shape& dims, const std::vector<int>& marks, const std::vector<std::int64_t>& extents) {
   Shape at = dims;
   for (std::size_t d = 0; d < marks.size(); ++d)
-    if (marks[d] >= 0) at[d] = lengths[static_cast<std::size_t>(marks[d])];
+    if (marks[d] >= 0) at[d] = extents[static_cast<std::size_t>(marks[d])];
   return at;
 }
 
@@ -129,7 +129,8 @@ struct BucketedCalls::Base {
 
 struct BucketedCalls::Program {
   std::shared_ptr<const Runnable> runnable;
-  std::vector<std::vector<int>> params, results;  // marks of their dims
+  std::vector<passes::Extent> extents;
+  std::vector<std::vector<int>> results;  // marks of their dims
 };
 
 struct BucketedCalls::Entry {
@@ -232,16 +233,18 @@ void BucketedCalls::refuse(const LengthError& error) const {
 }
 
 // To see what depends on a length: the shortest that goes to that bucket, but for 0 and 1, at which programs are
-// others, and where that happens to be an extent of something else, the next one; beside 2 those are longer.
+// others, and where that happens to be an extent of something else, the next one; then one in the middle, as what is
+// shorter than the length may be nothing. Beside 2 all are longer.
 std::vector<std::int64_t> BucketedCalls::other_lengths(std::size_t s, std::int64_t size) const {
   if (size == 1) return {};
   if (size == 2) return {3, 4};
   const std::vector<std::int64_t>& all = options_.buckets[s].sizes;
   const auto own = std::ranges::lower_bound(all, size);
   const std::int64_t shortest = std::max<std::int64_t>(2, own == all.begin() ? 0 : *(own - 1) + 1);
-  if (shortest == size) return {};
-  if (shortest + 1 == size) return {shortest};
-  return {shortest, shortest + 1};
+  std::vector<std::int64_t> others;
+  for (const std::int64_t n : {shortest, shortest + 1, (shortest + size) / 2})
+    if (n < size && (others.empty() || n > others.back())) others.push_back(n);
+  return others;
 }
 
 // Null where the function throws, as nobody has asked it for this length.
@@ -300,7 +303,7 @@ BucketedCalls::ProgramPtr BucketedCalls::make_program(const FlatCall& call, cons
   passes::Padded program = passes::padded_program(*base.plain, marks, static_cast<int>(base.sizes.size()));
   if (!program.function) refuse(program.error);
   auto made = std::make_shared<Program>();
-  for (const ir::Value p : base.plain->params()) made->params.push_back(marks.dims[p]);
+  made->extents = marks.extents;
   for (const ir::Value r : base.plain->results()) made->results.push_back(marks.dims[r]);
   RunnableOptions how{.what = options_.how.what, .arguments = call.leaves().size()};
   how.donated = donated(call, program.function->params().size());
@@ -320,8 +323,6 @@ BucketedCalls::EntryPtr BucketedCalls::make_exact(const FlatCall& call, const st
                          to_string(call.loc()), options_.how.what, why.loc ? to_string(why.loc) + ": " : "", why.why));
   });
   auto made = std::make_shared<Program>();
-  made->params.resize(exact.function->params().size());
-  made->results.resize(exact.results.size());
   RunnableOptions how{.what = options_.how.what, .arguments = types.size()};
   how.donated = donated(call, exact.function->params().size());
   for (const LeafType& r : exact.results) how.weak.push_back(r.is_weak);
@@ -373,8 +374,9 @@ BucketedCalls::EntryPtr BucketedCalls::make_entry(const FlatCall& call, const st
     const ir::Literal value = ir::literal_of(own == constants.end() ? *c.constant : *own->second);
     entry->behind.push_back(padded(array_of(value, call.loc()), c.constant->out().type(), call.loc()));
   }
+  const Lengths extents = passes::extents_at((*program)->extents, lengths);
   for (std::size_t j = 0; j < exact.results.size(); ++j)
-    entry->result_dims.push_back(dims_at((*base)->plain->results()[j].dims(), (*program)->results[j], lengths));
+    entry->result_dims.push_back(dims_at((*base)->plain->results()[j].dims(), (*program)->results[j], extents));
   entry->structure = std::move(exact.structure);
   return entry;
 }

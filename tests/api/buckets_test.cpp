@@ -322,15 +322,130 @@ TEST_CASE("a length beyond the buckets, or two where one is to be, is an error")
   CHECK(message_here<TypeError>(falling) == "HERE: jit f: .buckets: sizes are above 0 and ascend");
 }
 
-TEST_CASE("what has no rule, or mixes the length with other extents, is refused with its line") {
-  const JitOptions options{.name = "f", .buckets = {{.sizes = {4, 8}}}};
-  const auto inverse = jit([](Array x) { return linalg::inv(outer(x, x)); }, options);
-  CHECK(message_here<TypeError>([&] { inverse(ones({3})); }) ==
+TEST_CASE("what is one longer or shorter than the length, or several of it, goes along") {
+  check_lengths(
+      [](Array x) {
+        const Array rest = x[slice(1, none)], before = x[slice(none, -1)];
+        const std::int64_t n = x.shape()[0];
+        return std::tuple{rest,
+                          before,
+                          rest - before,
+                          mean(square(rest - before)),
+                          cumsum(rest),
+                          flip(before),
+                          sort(rest, 0),
+                          argmax(before, 0),
+                          rest[-1],
+                          x[slice(1, -1)],
+                          dot(rest, swapaxes(before, 0, 1)),
+                          arange(n + 1, f32),
+                          pad(x, {{2, 0}, {0, 0}}),
+                          max(pad(x, {{1, 2}, {0, 1}}, -1), {.axes = {0}}),
+                          grad([](Array v) { return sum(square(v[slice(1, none)] - v[slice(none, -1)])); })(x),
+                          grad([](Array v) { return sum(square(v[-1])) + sum(v[slice(-2, none)]); })(x)};
+      },
+      {0, 11}, 0, 3);
+}
+
+TEST_CASE("joined along the length, each part begins where the one before ends") {
+  check_lengths(
+      [](Array x) {
+        const Array first = zeros({1, 11}), last = ones({2, 11});
+        const auto all = [=](Array v) { return concatenate({first, v, last, v * 2, v[slice(1, none)]}); };
+        return std::tuple{
+            concatenate({first, x}),
+            concatenate({x, last}),
+            concatenate({x, last, x}) * 2,
+            sum(concatenate({x, x}), {.axes = {0}}),
+            all(x),
+            grad([=](Array v) { return sum(square(all(v))); })(x),
+            roll(x, 1),
+            roll(x, -1),
+            stack({x, x * 2}, 1),
+            scan([](Array c, Array v) { return std::pair{c + v, c}; }, zeros({11}), concatenate({first, x}))};
+      },
+      {0, 11}, 0, 3);
+}
+
+TEST_CASE("a length taken together with other dims, or apart, keeps its elements in order") {
+  check_lengths(
+      [](Array x) {  // [length, 6]
+        const std::int64_t n = x.shape()[0];
+        const Array turned = swapaxes(x, 0, 1);  // [6, length]
+        const Array heads = swapaxes(reshape(x, {n, 2, 3}), 0, 1);  // [2, length, 3]
+        return std::tuple{ravel(x),
+                          sum(ravel(turned)),
+                          ravel(turned),
+                          reshape(turned, {2, 3 * n}),
+                          reshape(heads, {2 * n, 3}),
+                          reshape(x, {2 * n, 3}),
+                          reshape(reshape(heads, {2 * n, 3}), {2, n, 3}),
+                          dot(reshape(heads, {2 * n, 3}), ones({3, 2})),
+                          tile(x, {2, 1}),
+                          repeat(x, 2),
+                          grad([](Array v) { return sum(square(cumsum(ravel(v)))); })(turned)};
+      },
+      {0, 6}, 0, 2);
+}
+
+TEST_CASE("windows and convolutions that do not go beyond the ends, and their gradients, go along") {
+  check_lengths(
+      [](Array x) {
+        const std::int64_t n = x.shape()[0];
+        const Array image = reshape(1 / x, {1, n, 2}), kernel = numbers(5, {3, 2, 2});
+        const Conv valid{.padding = "VALID"}, wide{.padding = {{2, 2}}},
+            apart{.padding = "VALID", .kernel_dilation = {2}};
+        const auto loss = [=](Array i, Array k) { return sum(square(conv(tanh(i), k, valid))); };
+        return std::tuple{
+            conv(image, kernel, valid),
+            conv(image, kernel, wide),
+            conv(image, kernel, apart),
+            grad<0>(loss)(image, kernel),
+            grad<1>(loss)(image, kernel),
+            window_sum(x, {.window = {3, 1}, .padding = "VALID"}),
+            window_max(x, {.window = {2, 1}, .padding = "VALID"}),
+            grad([](Array v) { return sum(square(window_max(v, {.window = {2, 1}, .padding = "VALID"}))); })(x)};
+      },
+      {0, 2}, 0, 5);
+}
+
+TEST_CASE("sums of two lengths are extents too") {
+  const auto f = [](Array a, Array b) {
+    const Array both = concatenate({a, b, a});
+    return std::tuple{both, softmax(both, 0), outer(a, both[slice(1, none)])};
+  };
+  const auto bucketed = jit(f, {.buckets = {{.sizes = {8}, .dims = {{0, 0}}}, {.sizes = {4, 16}, .dims = {{1, 0}}}}});
+  const auto refused =
+      jit([](Array a, Array b) { return ravel(outer(a, b)); },
+          {.name = "f", .buckets = {{.sizes = {8}, .dims = {{0, 0}}}, {.sizes = {4}, .dims = {{1, 0}}}}});
+  CHECK(message_here<TypeError>([&] { refused(ones({3}), ones({4})); }) ==
+        "HERE: jit f: .buckets: an extent is 32 for a length of 8 and 4 and 16 for 8 and 2; docs/buckets.md");
+  for (std::int64_t n : {2, 5, 8})
+    for (std::int64_t m : {2, 3, 4, 7, 16}) {
+      const Array a = numbers(1, {n}), b = numbers(2, {m});
+      const auto wanted = tree_leaves(f(a, b)), got = tree_leaves(bucketed(a, b));
+      for (std::size_t j = 0; j < got.size(); ++j) CHECK(close(got[j], wanted[j]));
+    }
+  CHECK(compiles(bucketed) <= 2);
+}
+
+TEST_CASE("what has no rule, or has extents that are no sum of lengths, is refused with its line") {
+  const JitOptions options{.name = "f", .buckets = {{.sizes = {8}}}};
+  const auto message = [&](auto f, const Array& x) {
+    const auto bucketed = jit(f, options);
+    return message_here<TypeError>([&] { bucketed(x); });
+  };
+  CHECK(message([](Array x) { return linalg::inv(outer(x, x)); }, ones({3})) ==
         "HERE: jit f: .buckets: lu: it has no rule for a dim whose length varies; docs/buckets.md");
-  const auto flat = jit([](Array x) { return reshape(x, {2 * x.shape()[0]}); }, options);
+  CHECK(message([](Array x) { return x[slice(none, none, 2)]; }, ones({3})) ==
+        "HERE: jit f: .buckets: an extent is 4 for a length of 8 and 1 for 2; docs/buckets.md");
+  CHECK(message([](Array x) { return x[slice(none, x.shape()[0] / 2)]; }, ones({3})) ==
+        "HERE: jit f: .buckets: an extent is 4 for a length of 8 and 1 for 2; docs/buckets.md");
   CHECK(
-      message_here<TypeError>([&] { flat(ones({3, 2})); }) ==
+      message([](Array x) { return ravel(outer(x, x)); }, ones({3})) ==
       "HERE: jit f: .buckets: reshape depends on the length in another way than having it as an extent; docs/buckets.md");
+  CHECK(message([](Array x) { return arange(8, f32)[slice(x.shape()[0], none)]; }, ones({3})) ==
+        "HERE: jit f: .buckets: slice lies elsewhere for other lengths; docs/buckets.md");
 }
 
 TEST_CASE("a length that the function refuses is its own affair, and no other's") {

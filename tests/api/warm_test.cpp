@@ -1,11 +1,13 @@
 // Warming up: a process records what it compiles, another compiles that before it is asked to, and then nothing more.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <thread>
 
+#include "codegen/fingerprint.h"
 #include "ir/log.h"
 #include "runtime/cache.h"
 #include "sheaf/sheaf.h"
@@ -228,6 +230,12 @@ TEST_CASE(
     flipped[n] = static_cast<char>(flipped[n] ^ 4);
     CHECK(said(flipped).starts_with("program 1: it"));
   }
+  std::string unknown = body;  // an operation that this version has not
+  unknown.replace(unknown.find("asinh"), 5, "asinq");
+  const std::string message =
+      said(fmt::format("sheaf manifest 1\nprogram {} {}\n{}", codegen::fingerprint(unknown), unknown.size(), unknown));
+  CHECK(message.starts_with("program 1: "));
+  CHECK(message.find("no op named 'asinq'") != std::string::npos);
 }
 
 TEST_CASE("a damaged manifest is not written on") {

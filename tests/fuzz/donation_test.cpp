@@ -61,36 +61,47 @@ bool is_gone(const Array& x) {
   return false;
 }
 
+void check_program(std::mt19937& random, int program) {
+  const Script script = random_script(random);
+  const std::int64_t n = program % 4 == 0 ? 40'000 : 5 + program % 60;  // in a queue, or by the caller
+  std::vector<int> donated;
+  for (int k = 0; k < kArguments; ++k)
+    if (random() % 2) donated.push_back(k);
+  INFO("program ", program, ", ", donated.size(), " donated");
+  std::vector<Array> arguments, copies;
+  for (int k = 0; k < kArguments; ++k) {
+    const Array x = random::normal(random::key(program * 8 + k), {n});
+    arguments.push_back(x * 1.0);
+    copies.push_back(x);
+  }
+  if (program % 3 == 0) arguments[2] = arguments[0], copies[2] = copies[0];  // passed twice
+  std::vector<Values> expected;
+  for (const Array& x : run(script, copies)) expected.push_back(read(x));
+  const auto f = jit([script](Array a, Array b, Array c) { return run(script, {a, b, c}); }, {.donate = donated});
+  const Array reader = program % 5 == 0 ? arguments[1] + 1.0 : Array(0.0);  // may still read when it is taken
+  const std::vector<Array> results = f(arguments[0], arguments[1], arguments[2]);
+  for (std::size_t j = 0; j < results.size(); ++j) CHECK(read(results[j]) == expected[j]);
+  for (int k = 0; k < kArguments; ++k) {
+    bool is_donated = false;
+    for (const int d : donated) is_donated |= arguments[d].node() == arguments[k].node();
+    CHECK(is_gone(arguments[k]) == is_donated);
+    if (!is_donated) CHECK(read(arguments[k]) == read(copies[k]));
+  }
+  if (program % 5 == 0) CHECK(read(reader) == read(copies[1] + 1.0));
+}
+
+void check_programs(unsigned seed, int count) {
+  std::mt19937 random(seed);
+  for (int program = 0; program < count; ++program) check_program(random, program);
+}
+
 }  // namespace
 
 TEST_CASE("programs that overwrite their arguments give the bits of those that do not") {
-  std::mt19937 random(20261130);
-  for (int program = 0; program < 60; ++program) {
-    const Script script = random_script(random);
-    const std::int64_t n = program % 4 == 0 ? 40'000 : 5 + program;  // in a queue, or by the caller
-    std::vector<int> donated;
-    for (int k = 0; k < kArguments; ++k)
-      if (random() % 2) donated.push_back(k);
-    INFO("program ", program, ", ", donated.size(), " donated");
-    std::vector<Array> arguments, copies;
-    for (int k = 0; k < kArguments; ++k) {
-      const Array x = random::normal(random::key(program * 8 + k), {n});
-      arguments.push_back(x * 1.0);
-      copies.push_back(x);
-    }
-    if (program % 3 == 0) arguments[2] = arguments[0], copies[2] = copies[0];  // passed twice
-    std::vector<Values> expected;
-    for (const Array& x : run(script, copies)) expected.push_back(read(x));
-    const auto f = jit([script](Array a, Array b, Array c) { return run(script, {a, b, c}); }, {.donate = donated});
-    const Array reader = program % 5 == 0 ? arguments[1] + 1.0 : Array(0.0);  // may still read when it is taken
-    const std::vector<Array> results = f(arguments[0], arguments[1], arguments[2]);
-    for (std::size_t j = 0; j < results.size(); ++j) CHECK(read(results[j]) == expected[j]);
-    for (int k = 0; k < kArguments; ++k) {
-      bool is_donated = false;
-      for (const int d : donated) is_donated |= arguments[d].node() == arguments[k].node();
-      CHECK(is_gone(arguments[k]) == is_donated);
-      if (!is_donated) CHECK(read(arguments[k]) == read(copies[k]));
-    }
-    if (program % 5 == 0) CHECK(read(reader) == read(copies[1] + 1.0));
-  }
+  check_programs(20261130, 60);
+}
+
+TEST_CASE("a thousand programs overwrite their arguments and give the bits of those that do not" *
+          doctest::test_suite("soak")) {
+  check_programs(1, 1000);
 }

@@ -48,6 +48,7 @@ MaybeWalk through(const lowering::Windows& windows, const Walk& walk, int rank) 
 // Dim by dim, as long as the walk's dim lies within one of `from`.
 MaybeWalk through_reshape(const Shape& to, const Shape& from, const Walk& walk) {
   if (walk.dim < 0) return walk;
+  if (num_elements(to) == 0) return std::nullopt;
   const std::int64_t step = strides_of(to)[walk.dim], end = step * to[walk.dim];
   const std::vector<std::int64_t> strides = strides_of(from);
   for (std::size_t d = 0; d < from.size(); ++d)

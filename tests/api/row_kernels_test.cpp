@@ -132,6 +132,15 @@ TEST_CASE("who won a short window is found again where the gradient is written, 
   CHECK(work(costly, abstract({1000, 4, 50}), abstract({4, 1000, 50})).kernels > 1);
 }
 
+TEST_CASE("an image without elements has a gradient of max-pooling without elements") {
+  const auto pool = [](Array v) { return max_pool(v); };
+  for (const Shape& shape : {Shape{0, 4, 4, 3}, {2, 4, 4, 0}, {2, 1, 4, 3}}) {
+    const Array x = ones(shape);
+    const auto [to_x] = jit(backward(pool))(x, max_pool(x));
+    CHECK(all_equal(to_x, zeros(shape)));
+  }
+}
+
 TEST_CASE("random bits are made where they are used, and lie in no memory") {
   const auto dropout = [](Array x, Array key) {
     return where(random::bernoulli(key, {kRows, kColumns}, 0.9), x / 0.9, 0);

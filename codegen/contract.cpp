@@ -446,12 +446,14 @@ void share_image(ContractPlan& p) {
   p.phases.push_back({.units = row == 0 ? 0 : count / row, .unit_ps = kPackedPs * row / 2});
 }
 
-// Where each read can know its place along the dims that have padding, by dims that are not merged.
+// Sums over places, as in the gradient of a kernel: a copy of all of them would be as long as the array. Each read can
+// know its place along the dims that have padding, by dims that are not merged. (Sums over a few taps are faster from a
+// box, whose lines come in order.)
 void read_around(ContractPlan& p, const Dims& terms, const Dims& unmerged_rows) {
   kir::Contract unmerged = p.contract;
   unmerged.m = unmerged_rows;
   unmerged.k = without_ones(terms);
-  if (p.is_swapped || p.is_empty() || p.terms == 0 || !keeps_to_dims(unmerged)) return;
+  if (p.is_swapped || p.is_empty() || p.terms <= p.rows || !keeps_to_dims(unmerged)) return;
   p.contract = std::move(unmerged);
   p.reads_around = true;
 }

@@ -344,7 +344,7 @@ TEST_CASE("what is one longer or shorter than the length, or several of it, goes
                           grad([](Array v) { return sum(square(v[slice(1, none)] - v[slice(none, -1)])); })(x),
                           grad([](Array v) { return sum(square(v[-1])) + sum(v[slice(-2, none)]); })(x)};
       },
-      {0, 11}, 0, 3);
+      {0, 11}, 0, 5);
 }
 
 TEST_CASE("joined along the length, each part begins where the one before ends") {

@@ -116,6 +116,13 @@ void check(const Problem& p, const CpuTarget& target, std::mt19937& random) {
   CHECK(by_unit == expected);
 }
 
+// The plans of the others are the same, and fused multiply-adds in software take minutes.
+std::vector<CpuTarget> targets_with_fma() {
+  std::vector<CpuTarget> targets = runnable_targets();
+  std::erase_if(targets, [](const CpuTarget& t) { return !t.has_fma; });
+  return targets;
+}
+
 TEST_CASE("compiled matrix products equal the reference to the bit, whatever their size") {
   std::mt19937 random(1);
   for (const CpuTarget& target : runnable_targets()) {
@@ -128,8 +135,7 @@ TEST_CASE("compiled matrix products equal the reference to the bit, whatever the
 
 TEST_CASE("compiled matrix products that are packed in several blocks equal the reference to the bit") {
   std::mt19937 random(2);
-  for (const CpuTarget& target : runnable_targets()) {
-    if (!target.has_fma) continue;  // the blocks are the same, but fused multiply-adds in software take minutes
+  for (const CpuTarget& target : targets_with_fma()) {
     check(problem({}, {61}, {130}, {900}, f32, f32), target, random);
     check(problem({}, {350}, {130}, {400}, f32, f32, &random), target, random);
     check(problem({2}, {37}, {45}, {801}, bf16, bf16), target, random);
@@ -173,8 +179,7 @@ TEST_CASE("compiled products of narrow numbers equal the reference to the bit wh
                                                        // lhs, rhs, accumulated, out
       {bf16, bf16, f32, f32}, {bf16, bf16, f32, bf16}, {i8, i8, i32, i32},   {u8, i8, i32, i32},  {i8, u8, i32, i32},
       {u8, u8, i32, i32},     {i8, i8, i8, i8},        {i16, i16, i32, i32}, {i16, u8, i32, i32}, {u16, u16, u32, u32}};
-  for (const CpuTarget& target : runnable_targets()) {
-    if (!target.has_fma) continue;
+  for (const CpuTarget& target : targets_with_fma()) {
     for (const auto& [lhs, rhs, accumulate, out] : kDtypes) {
       Problem plain = problem({}, {61}, {75}, {64}, lhs, out),
               along_terms = with_columns_along_terms(61, 75, 67, lhs, rhs, out);
@@ -197,8 +202,7 @@ TEST_CASE("compiled products of narrow numbers equal the reference to the bit wh
 
 TEST_CASE("compiled products of few rows with columns along their terms equal the reference to the bit") {
   std::mt19937 random(7);
-  for (const CpuTarget& target : runnable_targets()) {
-    if (!target.has_fma) continue;
+  for (const CpuTarget& target : targets_with_fma()) {
     for (auto [m, n, k] : {std::array<std::int64_t, 3>{3, 64, 65}, {16, 33, 131}})
       for (auto [in, out] : {std::pair{f32, f32},
                              {f64, f64},
@@ -225,8 +229,7 @@ TEST_CASE("compiled products of few rows with columns along their terms equal th
 
 TEST_CASE("terms in several runs, as those of many images are, are packed run by run") {
   std::mt19937 random(10);
-  for (const CpuTarget& target : runnable_targets()) {
-    if (!target.has_fma) continue;
+  for (const CpuTarget& target : targets_with_fma()) {
     for (const auto& [images, run] :
          {std::pair<std::int64_t, std::int64_t>(3, 40), {5, 700}, {40, 17}, {0, 8}, {8, 0}}) {
       for (DType t : {f32, f64, bf16}) {
@@ -277,8 +280,7 @@ Problem sliding(const Images& s, bool is_gradient, DType in, DType out) {
 
 TEST_CASE("compiled contractions of sliding windows equal the reference to the bit") {
   std::mt19937 random(4);
-  for (const CpuTarget& target : runnable_targets()) {
-    if (!target.has_fma) continue;
+  for (const CpuTarget& target : targets_with_fma()) {
     for (const Images& images : {Images{2, 8, 3, 3, 1, 5},
                                  {1, 9, 4, 3, 2, 40},
                                  {3, 7, 1, 2, 1, 70},
@@ -323,8 +325,7 @@ TEST_CASE("a kernel that lies beyond L2, or not along its columns, is packed for
     const ContractPlan plan = plan_contract(p.contract, target);
     return plan.is_direct && plan.shared.size() == 1 && !plan.shared[0].is_lhs;
   };
-  for (const CpuTarget& target : runnable_targets()) {
-    if (!target.has_fma) continue;
+  for (const CpuTarget& target : targets_with_fma()) {
     for (const Images& images : {Images{2, 8, 3, 3, 1, 5},
                                  {1, 9, 20, 3, 2, 40},
                                  {3, 7, 1, 2, 1, 70},
@@ -386,8 +387,7 @@ Problem padded(Problem p, const Images& s, std::int64_t low, std::int64_t high) 
 
 TEST_CASE("zeros around images are added where a unit reads them, or once for all") {
   std::mt19937 random(9);
-  for (const CpuTarget& target : runnable_targets()) {
-    if (!target.has_fma) continue;
+  for (const CpuTarget& target : targets_with_fma()) {
     for (const Images& images : {Images{2, 8, 3, 3, 1, 5},
                                  {1, 11, 16, 3, 2, 40},
                                  {3, 7, 1, 2, 1, 70},
@@ -420,8 +420,7 @@ TEST_CASE("zeros around images are added where a unit reads them, or once for al
 
 TEST_CASE("compiled contractions of each channel alone run along the channels, and equal the reference to the bit") {
   std::mt19937 random(5);
-  for (const CpuTarget& target : runnable_targets()) {
-    if (!target.has_fma) continue;
+  for (const CpuTarget& target : targets_with_fma()) {
     for (const Images& images :
          {Images{2, 8, 5, 3, 1, 0}, {1, 9, 70, 3, 2, 0}, {3, 7, 17, 2, 1, 0}, {1, 5, 64, 5, 1, 0}}) {
       for (const bool is_gradient : {false, true}) {

@@ -233,6 +233,10 @@ std::vector<Array> load_leaves(const std::string& path, std::span<const Array* c
   for (const Entry& e : read_header(file)) {
     const auto i = static_cast<std::size_t>(std::ranges::find(paths, e.name, name_of) - paths.begin());
     if (i == paths.size()) file.fail(fmt::format("holds {}, which the tree has not", e.name));
+    if (!like[i]->has_value())
+      throw TypeError(loc, fmt::format("load_tree: {}: {} of the tree was never given a value, and so has no shape: "
+                                       "abstract() gives it one",
+                                       path, e.name));
     const ir::Type type = like[i]->node()->type;
     if (type.dtype() != e.dtype || type.dims() != e.dims)
       file.fail(fmt::format("holds {} as {}, and in the tree it is {}", e.name, type_of(e.dtype, e.dims),

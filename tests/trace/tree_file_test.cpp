@@ -119,6 +119,9 @@ TEST_CASE("a file that is none, is damaged or holds another tree is an error tha
 
   CHECK(message_here<RuntimeError>([&] { load_tree(path + ".not", like); }) ==
         "HERE: load_tree: " + path + ".not: cannot be opened: No such file or directory");
+  CHECK(message_here<TypeError>([&] { load_tree(path, Layer{}); }) ==
+        "HERE: load_tree: " + path +
+            ": w of the tree was never given a value, and so has no shape: abstract() gives it one");
   CHECK(said("") == "ends after 0 of the 8 bytes of the length of its header");
   CHECK(said("no such file") == "claims a header of 2335225762885431150 bytes");
   CHECK(said(safetensors("{" + w + "," + b + "}", bytes).substr(0, 50)) ==

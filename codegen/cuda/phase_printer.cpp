@@ -190,6 +190,7 @@ void PhasePrinter::update(const kir::Store& s, const std::string& guard) {
 }
 
 void PhasePrinter::statement(const kir::For& s) {
+  SHEAF_CHECK(!s.rest, "a loop with a rest on a GPU");
   if (is_element_ && s.kind == LoopKind::vector && element_width_ > 0) return neighbours(s);
   if (is_element_) return block(s.body);
   if (s.kind == LoopKind::vector && team_.threads > 1) return vector_loop(s);

@@ -31,6 +31,13 @@ AxisId PhaseBuilder::begin_for(std::string name, std::int64_t extent, LoopKind k
   return id;
 }
 
+AxisId PhaseBuilder::begin_part(std::string name, std::int64_t extent, LoopKind kind, const Rest& rest) {
+  SHEAF_CHECK(rest.extent >= 1, name);
+  const AxisId id = begin_for(std::move(name), extent, kind);
+  if (rest.extent < extent && constant_bits(rest.where) != std::uint64_t{0}) levels_.back().rest = rest;
+  return id;
+}
+
 AxisId PhaseBuilder::begin_limited(std::string name, std::int64_t extent, ValueId limit) {
   const AxisId id = begin_for(std::move(name), extent, LoopKind::serial);
   levels_.back().limit = limit;
@@ -49,7 +56,8 @@ void PhaseBuilder::end() {
   if (inner.axis < 0) {
     levels_.back().block.push_back(If{inner.condition, std::move(inner.block)});
   } else {
-    levels_.back().block.push_back(For{inner.axis, inner.kind, inner.width, std::move(inner.block), inner.limit});
+    levels_.back().block.push_back(
+        For{inner.axis, inner.kind, inner.width, std::move(inner.block), inner.limit, inner.rest});
   }
 }
 

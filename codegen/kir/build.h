@@ -26,6 +26,8 @@ class PhaseBuilder {
 
   /// Opens a loop; its body is what follows up to the matching `end`. extent >= 1.
   AxisId begin_for(std::string name, std::int64_t extent, LoopKind kind, int width = 0);
+  /// Of fewer steps in some units.
+  AxisId begin_part(std::string name, std::int64_t extent, LoopKind kind, const Rest& rest);
   /// A serial loop that also ends before step `limit` (i64).
   AxisId begin_limited(std::string name, std::int64_t extent, ValueId limit);
   void begin_if(ValueId condition);
@@ -83,6 +85,7 @@ class PhaseBuilder {
     int width = 0;
     ValueId condition = -1;    // of an If
     ValueId limit = -1;        // of a loop
+    std::optional<Rest> rest = std::nullopt;
     absl::flat_hash_map<Key, ValueId> known;
   };
   int level_of(Index index) const;

@@ -52,6 +52,7 @@ class Canonicaliser {
         need(store->mask);
       } else if (const auto* loop = std::get_if<For>(&s)) {
         need(loop->limit);
+        if (loop->rest) need(loop->rest->where);
         rank(loop->body);
       } else if (const auto* branch = std::get_if<If>(&s)) {
         need(branch->condition);
@@ -184,6 +185,7 @@ class Canonicaliser {
         use(store->mask);
       } else if (auto* loop = std::get_if<For>(&s)) {
         use(loop->limit);
+        if (loop->rest) use(loop->rest->where);
         rename(loop->body);
       } else if (auto* reduce = std::get_if<LaneReduce>(&s)) {
         for (ValueId& v : reduce->results) define(v);

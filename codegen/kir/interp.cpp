@@ -56,11 +56,11 @@ struct Instruction {
   ir::ScalarOp op = ir::ScalarOp::arg;  // scalar; store: what is there and the value become, or arg
   DType in_dtype = DType::f32, dtype = DType::f32;  // dtype: of the result, or of the element
   bool is_vector = false;        // loop
-  Register out, in[3];  // load: in[0] mask, in[1] other; store: in[0] mask, in[1] value; branch, loop: in[0]
+  Register out, in[3];  // load: in[0] mask, in[1] other; store: in[0] mask, in[1] value; branch: in[0]; loop: in[0] limit
   int buffer = -1, address = -1;
   int axis = -1;  // loop
   int end = 0;  // loop, branch: the instruction after the body
-  std::int64_t lo = 0, hi = 0;  // in_range; loop: hi is the extent; load, store: hi is the buffer's element count
+  std::int64_t lo = 0, hi = 0;  // in_range; loop: the extent where in[1] holds, and elsewhere; load, store: hi is the buffer's element count
   std::uint64_t bits = 0;
   int reduce = -1;  // into PhaseProgram::reductions
 };
@@ -218,6 +218,7 @@ class Resolver {
     const std::size_t at = out_.code.size();
     Instruction& i = emit(Kind::loop, DType::i64);
     i.axis = s.axis;
+    if (s.rest) i.lo = s.rest->extent, i.in[1] = reg(s.rest->where);
     i.hi = phase_.axes[s.axis].extent;
     i.in[0] = reg(s.limit);
     i.is_vector = s.kind == LoopKind::vector;
@@ -301,19 +302,25 @@ class Machine {
     }
   }
 
+  std::int64_t steps(const Instruction& loop) const {
+    if (loop.in[1].slot >= 0 && registers_[loop.in[1].slot] != 0) return loop.lo;
+    if (loop.in[0].slot < 0) return loop.hi;
+    return std::min(loop.hi, static_cast<std::int64_t>(registers_[loop.in[0].slot]));
+  }
+
   void loop(const Instruction& i, int body) {
+    const std::int64_t end = steps(i);
     if (!i.is_vector) {
-      const std::int64_t limit = i.in[0].slot < 0 ? i.hi : static_cast<std::int64_t>(registers_[i.in[0].slot]);
-      for (std::int64_t k = 0; k < std::min(i.hi, limit); ++k) {
+      for (std::int64_t k = 0; k < end; ++k) {
         axes_[i.axis] = k;
         run(body, i.end);
       }
       return;
     }
     vector_axis_ = i.axis;
-    for (std::int64_t base = 0; base < i.hi; base += kLanes) {
+    for (std::int64_t base = 0; base < end; base += kLanes) {
       axes_[i.axis] = base;
-      lanes_ = static_cast<int>(std::min<std::int64_t>(kLanes, i.hi - base));
+      lanes_ = static_cast<int>(std::min<std::int64_t>(kLanes, end - base));
       run(body, i.end);
     }
     lanes_ = 1;

@@ -89,6 +89,11 @@ enum class LoopKind : std::uint8_t {
   vector,   // iterations are independent: run them in lockstep, `width` at a time, the tail masked or narrower
   thread,   // CUDA only: one iteration per thread of the block
 };
+/// Where the bool `where` holds, a loop has `extent` steps instead of its axis's: at least one, and no more than those.
+struct Rest {
+  ValueId where = -1;
+  std::int64_t extent = 0;
+};
 /// Runs the body for axis = 0 .. Phase::axes[axis].extent - 1. Vector loops hold no other loop and no If. A vector loop
 /// that touches lane locals has extent <= kLanes and width kLanes; lanes at or beyond the extent keep their values.
 struct For {
@@ -97,6 +102,9 @@ struct For {
   int width = 0;  // vector: lanes to emit; 0: the emitter's choice
   Block body;
   ValueId limit = -1;  // GPU, serial: an i64; ends before the step of this number
+  /// CPU, serial and vector: one body does for all units, though the last has less to do. A vector loop that has it is
+  /// of a multiple of kLanes steps elsewhere, and touches no lane locals.
+  std::optional<Rest> rest = std::nullopt;
 };
 /// Combines the kLanes lanes of several locals (the state of one reduction, e.g. value and index) by the fixed tree
 /// lane[l] = combine(lane[l], lane[l + h]) for h = 32, 16, 8, 4, 2, 1, and defines `results` as what lane 0 then holds.

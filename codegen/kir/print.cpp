@@ -128,8 +128,9 @@ class Printer {
   }
   void statement(const For& s) {
     const Axis& axis = phase_.axes[s.axis];
-    line("for {}{}<{}> {}{}{} {{", axis.name, s.axis, axis.extent, loop_name(s.kind),
-         s.width ? fmt::format("({})", s.width) : "", s.limit < 0 ? "" : fmt::format(" below v{}", s.limit));
+    const std::string rest = s.rest ? fmt::format(", <{}>{}", s.rest->extent, where(s.rest->where)) : "";
+    line("for {}{}<{}> {}{}{}{} {{", axis.name, s.axis, axis.extent, loop_name(s.kind),
+         s.width ? fmt::format("({})", s.width) : "", s.limit < 0 ? "" : fmt::format(" below v{}", s.limit), rest);
     nested(s.body);
   }
   void statement(const LaneReduce& s) {

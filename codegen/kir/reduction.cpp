@@ -254,17 +254,18 @@ State combine_leaves(PhaseBuilder& b, const Reduction& reduction, const std::vec
   return load_state(b, buffers, base);
 }
 
-void for_each_column(PhaseBuilder& b, std::int64_t width, const std::function<void(Index)>& body) {
-  body(b.axis(b.begin_for("c", width, LoopKind::vector)));
+void for_each_column(PhaseBuilder& b, const ColumnRun& columns, const std::function<void(Index)>& body) {
+  const Rest all{.extent = columns.width};
+  body(b.axis(b.begin_part("c", columns.width, LoopKind::vector, columns.rest.value_or(all))));
   b.end();
 }
 
 namespace {
 
 /// Row `to` of each column becomes the combination of rows `left` and `right`.
-void combine_rows(PhaseBuilder& b, const Reduction& reduction, const std::vector<BufferId>& buffers, std::int64_t width,
-                  const RowAt& at, Index to, Index left, Index right) {
-  for_each_column(b, width, [&](Index c) {
+void combine_rows(PhaseBuilder& b, const Reduction& reduction, const std::vector<BufferId>& buffers,
+                  const ColumnRun& columns, const RowAt& at, Index to, Index left, Index right) {
+  for_each_column(b, columns, [&](Index c) {
     const State combined =
         reduction.combine(b, load_state(b, buffers, at(left, c)), load_state(b, buffers, at(right, c)));
     store_state(b, buffers, at(to, c), combined);
@@ -275,25 +276,25 @@ void combine_rows(PhaseBuilder& b, const Reduction& reduction, const std::vector
 
 // Lanes past `count` would hold the identity, and combining with it changes nothing.
 void combine_lane_rows(PhaseBuilder& b, const Reduction& reduction, const std::vector<BufferId>& buffers,
-                       std::int64_t width, std::int64_t count, const RowAt& at) {
+                       const ColumnRun& columns, std::int64_t count, const RowAt& at) {
   for (std::int64_t half = kLanes / 2; half >= 1; half /= 2) {
     const std::int64_t rows = std::min(half, count - half);
     if (rows <= 0) continue;
     const Index l = b.axis(b.begin_for("l", rows, LoopKind::serial));
-    combine_rows(b, reduction, buffers, width, at, l, l, b.indices().add(l, half));
+    combine_rows(b, reduction, buffers, columns, at, l, l, b.indices().add(l, half));
     b.end();
   }
 }
 
 void combine_leaf_rows(PhaseBuilder& b, const Reduction& reduction, const std::vector<BufferId>& buffers,
-                       std::int64_t width, std::int64_t count, const RowAt& at) {
+                       const ColumnRun& columns, std::int64_t count, const RowAt& at) {
   IndexPool& pool = b.indices();
   for (; count > 1; count = (count + 1) / 2) {
     const Index j = b.axis(b.begin_for("j", count / 2, LoopKind::serial)), left = pool.scale(j, 2);
-    combine_rows(b, reduction, buffers, width, at, j, left, pool.add(left, 1));
+    combine_rows(b, reduction, buffers, columns, at, j, left, pool.add(left, 1));
     b.end();
     if (count % 2 == 0) continue;
-    for_each_column(b, width, [&](Index c) {
+    for_each_column(b, columns, [&](Index c) {
       const Index last = pool.constant(count - 1), to = pool.constant(count / 2);
       store_state(b, buffers, at(to, c), load_state(b, buffers, at(last, c)));
     });

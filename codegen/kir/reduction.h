@@ -72,14 +72,19 @@ State combine_leaves(PhaseBuilder& b, const Reduction& reduction, const std::vec
                      std::int64_t count);
 /// Where row `row` of states, one for each of a run of columns, has its column c: of one buffer per part.
 using RowAt = std::function<Index(Index row, Index column)>;
+/// Columns side by side; in the unit of the last ones, fewer.
+struct ColumnRun {
+  std::int64_t width = 1;
+  std::optional<Rest> rest = std::nullopt;
+};
 /// body(c) in lanes over the columns.
-void for_each_column(PhaseBuilder& b, std::int64_t width, const std::function<void(Index column)>& body);
+void for_each_column(PhaseBuilder& b, const ColumnRun& columns, const std::function<void(Index column)>& body);
 /// What reduce_leaf does with its lanes, and combine_leaves with totals, for each column of `count` rows; the result is
 /// row 0.
 void combine_lane_rows(PhaseBuilder& b, const Reduction& reduction, const std::vector<BufferId>& buffers,
-                       std::int64_t width, std::int64_t count, const RowAt& at);
+                       const ColumnRun& columns, std::int64_t count, const RowAt& at);
 void combine_leaf_rows(PhaseBuilder& b, const Reduction& reduction, const std::vector<BufferId>& buffers,
-                       std::int64_t width, std::int64_t count, const RowAt& at);
+                       const ColumnRun& columns, std::int64_t count, const RowAt& at);
 /// Reduces any number of elements inside one unit, leaf by leaf.
 State reduce_row(PhaseBuilder& b, const Reduction& reduction, std::int64_t count, const ElementFn& element,
                  Stage* stage = nullptr);

@@ -146,12 +146,21 @@ class Verifier {
     require(vector_extent_ == 0, "a vector loop holds another loop");
     require(s.limit < 0 || s.kind == LoopKind::serial, "a limit of another than a serial loop");
     if (s.limit >= 0) use(s.limit, DType::i64);
+    if (s.rest) rest(s);
     if (!error.empty()) return;
     open_[s.axis] = 1;
-    if (s.kind == LoopKind::vector) vector_extent_ = phase_.axes[s.axis].extent;
+    if (s.kind == LoopKind::vector) vector_extent_ = s.rest ? kLanes + 1 : phase_.axes[s.axis].extent;
     block(s.body);
     vector_extent_ = 0;
     open_[s.axis] = 0;
+  }
+  void rest(const For& s) {
+    const std::int64_t extent = error.empty() ? phase_.axes[s.axis].extent : 0;
+    require(s.kind == LoopKind::serial || s.kind == LoopKind::vector, "a rest of another than a serial or vector loop");
+    require(s.limit < 0, "a loop with a rest and a limit");
+    require(s.rest->extent >= 1 && s.rest->extent <= extent, "a rest of {} steps of {}", s.rest->extent, extent);
+    require(s.kind == LoopKind::serial || extent % kLanes == 0, "a rest of a vector loop of {} steps", extent);
+    use(s.rest->where, DType::bool_);
   }
   void statement(const LaneReduce& s) {
     require(vector_extent_ == 0, "lane_reduce inside a vector loop");

@@ -127,7 +127,9 @@ void PhaseEmitter::emit(const kir::For& loop_stmt) {
       if (extent == 1) body(b_.getInt64(0));
       return;
   }
-  emit_loop(b_, b_.getInt64(0), b_.getInt64(extent), 1, body);
+  Value end = b_.getInt64(extent);
+  if (const auto& rest = loop_stmt.rest) end = b_.CreateSelect(values_[rest->where], b_.getInt64(rest->extent), end);
+  emit_loop(b_, b_.getInt64(0), end, 1, body);
 }
 
 void PhaseEmitter::emit(const kir::LaneReduce& reduce) {

@@ -57,6 +57,9 @@ class PhaseEmitter {
   // Vector loops (vector_loop.cpp).
   void emit_vector_loop(const kir::For& loop);
   void emit_columns(const kir::For& loop, const Part& part);
+  void emit_shorter_vector_loop(const kir::For& loop, int width);
+  void emit_whole_vectors(const kir::For& loop, Value end, int width);
+  void emit_rest_of_vector(const kir::For& loop, std::int64_t end, int width);
   void begin_vector_loop(const kir::For& loop);
   void emit_lanes(const kir::For& loop, Value first, Vector lanes);
   void hoist(const kir::For& loop);

@@ -44,18 +44,35 @@ void PhaseEmitter::emit_vector_loop(const kir::For& loop_stmt) {
     return;
   }
   const int width = loop_stmt.width > 0 ? loop_stmt.width : choose_width(loop_stmt.body);
+  if (loop_stmt.rest) return emit_shorter_vector_loop(loop_stmt, width);
   const std::int64_t whole = extent / width * width;
-  const int rest = static_cast<int>(extent - whole);
-  const Vector full = {loop_stmt.axis, width, width};
   if (whole == width) {
-    emit_lanes(loop_stmt, b_.getInt64(0), full);
+    emit_lanes(loop_stmt, b_.getInt64(0), {loop_stmt.axis, width, width});
   } else if (whole > 0) {
-    emit_loop(b_, b_.getInt64(0), b_.getInt64(whole), width, [&](Value first) { emit_lanes(loop_stmt, first, full); });
+    emit_whole_vectors(loop_stmt, b_.getInt64(whole), width);
   }
-  if (rest > 0) {
-    const int rest_width = static_cast<int>(std::bit_ceil(static_cast<unsigned>(rest)));
-    emit_lanes(loop_stmt, b_.getInt64(whole), {loop_stmt.axis, rest_width, rest});
-  }
+  if (extent > whole) emit_rest_of_vector(loop_stmt, extent, width);
+}
+
+// One body of whole vectors for all units. Only where the loop is shorter may it end in a part of one.
+void PhaseEmitter::emit_shorter_vector_loop(const kir::For& loop_stmt, int width) {
+  const std::int64_t extent = phase_.axes[loop_stmt.axis].extent, shorter = loop_stmt.rest->extent;
+  width = static_cast<int>(std::gcd(width, extent));
+  Value is_short = values_[loop_stmt.rest->where];
+  Value end = b_.CreateSelect(is_short, b_.getInt64(shorter / width * width), b_.getInt64(extent));
+  emit_whole_vectors(loop_stmt, end, width);
+  if (shorter % width != 0) emit_if(b_, is_short, [&] { emit_rest_of_vector(loop_stmt, shorter, width); });
+}
+
+void PhaseEmitter::emit_whole_vectors(const kir::For& loop_stmt, Value end, int width) {
+  emit_loop(b_, b_.getInt64(0), end, width,
+            [&](Value first) { emit_lanes(loop_stmt, first, {loop_stmt.axis, width, width}); });
+}
+
+void PhaseEmitter::emit_rest_of_vector(const kir::For& loop_stmt, std::int64_t end, int width) {
+  const auto rest = static_cast<int>(end % width);
+  const auto rest_width = static_cast<int>(std::bit_ceil(static_cast<unsigned>(rest)));
+  emit_lanes(loop_stmt, b_.getInt64(end - rest), {loop_stmt.axis, rest_width, rest});
 }
 
 // Whole vectors, and the rest of one where the part ends with the last column.

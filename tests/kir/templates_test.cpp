@@ -339,3 +339,30 @@ TEST_CASE("gather clamps, and fill reads nothing where the index is out of range
     }
   }
 }
+
+TEST_CASE("one body does for all units, though the last has less to do") {
+  const auto stores = [](const Group& g, const ir::ops::Kernel& plan) {
+    const std::string text = to_text(build_kernel(g, plan));
+    int count = 0;
+    for (std::size_t at = text.find("store p"); at != std::string::npos; at = text.find("store p", at + 1)) ++count;
+    return count;
+  };
+  const auto cube = [](const Shape& dims) {
+    GroupMaker m;
+    const int x = m.input(DType::f32, dims);
+    m.group.results = {m.map(ScalarOp::mul, {m.map(ScalarOp::mul, {x, x}, dims), x}, dims)};
+    return m.group;
+  };
+  for (const Shape& dims : {Shape{1'000'003}, Shape{1'048'576}, Shape{1'000'003, 3}, Shape{77'001, 13}}) {
+    CAPTURE(to_string(dims));
+    const Group g = cube(dims);
+    CHECK(build_kernel(g, plan_for(g)).phases[0].axes[0].extent > 1);
+    CHECK(stores(g, plan_for(g)) == 1);
+  }
+  check_fusion_keeps_bits(cube({1'000'003}));
+  const ir::ops::Kernel row{.name = "softmax", .schedule = ir::Schedule::row};
+  CHECK(stores(softmax({601, 2048}, DType::f32), row) == stores(softmax({1, 2048}, DType::f32), row));
+  GroupMaker m;
+  m.group.results = {m.map(ScalarOp::neg, {m.broadcast(m.input(DType::f32, {150, 70}), {1, 0}, {70, 150})}, {70, 150})};
+  CHECK(stores(m.group, {.name = "t", .schedule = ir::Schedule::tile_transpose, .tile = {0, 1}}) == 1);
+}

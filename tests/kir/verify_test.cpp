@@ -100,6 +100,32 @@ TEST_CASE("loops are of known axes, and a vector loop holds neither loops nor br
   CHECK(error_of([](Phase& p) { p.body.push_back(Barrier{}); }) == "barrier in a phase of one thread");
 }
 
+TEST_CASE("a loop that is shorter in one unit is a serial loop or one of whole vectors, and always has a step") {
+  const auto error_with = [](std::int64_t extent, LoopKind kind, const Rest& rest, ValueId limit = -1) {
+    return error_of([=](Phase& p) {
+      p.axes[1].extent = extent;
+      auto& loop = std::get<For>(p.body[0]);
+      loop.kind = kind;
+      loop.rest = rest;
+      loop.limit = limit;
+      p.body.insert(p.body.begin(), {Let{1, Constant{4}}, Let{2, Constant{1}}});
+    });
+  };
+  CHECK(error_with(8, LoopKind::unroll, {2, 5}) == "a rest of another than a serial or vector loop");
+  CHECK(error_with(8, LoopKind::serial, {2, 0}) == "a rest of 0 steps of 8");
+  CHECK(error_with(8, LoopKind::serial, {2, 9}) == "a rest of 9 steps of 8");
+  CHECK(error_with(8, LoopKind::vector, {2, 5}) == "a rest of a vector loop of 8 steps");
+  CHECK(error_with(8, LoopKind::serial, {1, 5}) == "v1 is i64, not bool");
+  CHECK(error_with(8, LoopKind::serial, {3, 5}) == "v3 is used before it is defined, or outside its block");
+  CHECK(error_with(8, LoopKind::serial, {2, 5}, 1) == "a loop with a rest and a limit");
+  CHECK(error_of([](Phase& p) {
+          p.axes[1].extent = 64;
+          std::get<For>(p.body[0]).rest = Rest{2, 5};
+          inner(p).push_back(Assign{0, 0});
+          p.body.insert(p.body.begin(), Let{2, Constant{1}});
+        }) == "lane local l0 outside a vector loop of <= 64");
+}
+
 TEST_CASE("a reduction of lanes combines whole lane locals outside vector loops") {
   CHECK(error_of([](Phase& p) { inner(p).push_back(LaneReduce{{0}, {sum_of_two()}, {4}}); }) ==
         "lane_reduce inside a vector loop");

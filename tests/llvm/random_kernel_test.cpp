@@ -103,7 +103,11 @@ class Generator {
   void map(kir::LoopKind kind) {
     in_scope([&] {
       const int width = below(3) ? 0 : 1 << below(6);
-      const kir::AxisId axis = b_->begin_for("i", row_, kind, width);
+      const std::int64_t block = kind == kir::LoopKind::vector ? row_ / kir::kLanes * kir::kLanes : row_;
+      const kir::AxisId axis =
+          block > 0 && below(3) == 0
+              ? b_->begin_part("i", block, kind, {b_->in_range(b_->unit(), 0, 1 + below(units_)), 1 + below(block)})
+              : b_->begin_for("i", row_, kind, width);
       axes_.push_back(axis);
       some_values(2 + static_cast<int>(below(8)));
       store_row(b_->axis(axis));

@@ -223,17 +223,19 @@ class Nest {
     if (i == loops_.size()) return emit_body(b_, k_, targets_, positions(b_.indices(), loops_, at_));
     const Loop& l = loops_[i];
     const std::int64_t last = l.blocks() - 1, rest = l.extent - last * l.block;
-    if (rest == l.block) return emit_loop(i, l.block);
+    const ValueId is_last = b_.in_range(unit_[i], last, last + 1);
+    if (rest == l.block || !k_.grain().is_gpu()) return emit_loop(i, l.block, {is_last, rest});
+    // The threads of a GPU's block take their shares of a loop whose length the compiler knows.
     b_.begin_if(b_.in_range(unit_[i], 0, last));
-    emit_loop(i, l.block);
+    emit_loop(i, l.block, {is_last, l.block});
     b_.end();
-    b_.begin_if(b_.in_range(unit_[i], last, last + 1));
-    emit_loop(i, rest);
+    b_.begin_if(is_last);
+    emit_loop(i, rest, {is_last, rest});
     b_.end();
   }
 
  private:
-  void emit_loop(std::size_t i, std::int64_t extent) {
+  void emit_loop(std::size_t i, std::int64_t extent, const Rest& rest) {
     IndexPool& pool = b_.indices();
     const Index base = pool.scale(unit_[i], loops_[i].block);
     if (extent == 1) {
@@ -241,7 +243,7 @@ class Nest {
       emit(i + 1);
     } else {
       const bool is_vector = i + 1 == loops_.size();
-      const AxisId axis = b_.begin_for("i", extent, is_vector ? LoopKind::vector : LoopKind::serial);
+      const AxisId axis = b_.begin_part("i", extent, is_vector ? LoopKind::vector : LoopKind::serial, rest);
       at_.push_back(pool.add(base, b_.axis(axis)));
       emit(i + 1);
       b_.end();

@@ -254,27 +254,22 @@ class ReduceTemplate {
 
   void emit_column_unit(PhaseBuilder& b, const Position& at, std::int64_t block, std::int64_t blocks) {
     const std::int64_t last = blocks - 1, rest = columns_ - last * block;
-    if (rest == block) return emit_column_block(b, at, block, block);
-    b.begin_if(b.in_range(at[1], 0, last));
-    emit_column_block(b, at, block, block);
-    b.end();
-    b.begin_if(b.in_range(at[1], last, last + 1));
-    emit_column_block(b, at, block, rest);
-    b.end();
+    emit_column_block(b, at, {block, Rest{b.in_range(at[1], last, blocks), rest}});
   }
 
-  /// `width` columns from at[1] * block, of kept row at[0]; all leaves, or leaf at[2] alone.
-  void emit_column_block(PhaseBuilder& b, const Position& at, std::int64_t block, std::int64_t width) {
+  /// Columns from at[1] * width on, of kept row at[0]; all leaves, or leaf at[2] alone.
+  void emit_column_block(PhaseBuilder& b, const Position& at, const ColumnRun& columns) {
     IndexPool& pool = b.indices();
-    const Index first = pool.add(pool.scale(at[0], columns_), pool.scale(at[1], block));
+    const std::int64_t width = columns.width;
+    const Index first = pool.add(pool.scale(at[0], columns_), pool.scale(at[1], width));
     const auto kept = [&](Index c) { return pool.add(first, c); };
     const std::int64_t lanes = std::min<std::int64_t>(kLanes, std::max<std::int64_t>(dims_.reduced_count, 1));
     std::vector<BufferId> scratch, totals;
     for (DType part : reduction_.parts) scratch.push_back(b.scratch(part, lanes * width));
     if (splits_leaves_) {
       for_each_leaf(b, at[2], [&](std::int64_t count) {
-        column_leaf(b, scratch, width, pool.scale(at[2], kLeaf), count, kept);
-        for_each_column(b, width, [&](Index c) {
+        column_leaf(b, scratch, columns, pool.scale(at[2], kLeaf), count, kept);
+        for_each_column(b, columns, [&](Index c) {
           const Index to = pool.add(pool.scale(kept(c), leaves_), at[2]);
           for (std::size_t p = 0; p < scratch.size(); ++p) b.store(totals_[p], to, b.load(scratch[p], c));
         });
@@ -282,14 +277,14 @@ class ReduceTemplate {
       return;
     }
     if (leaves_ == 1) {
-      column_leaf(b, scratch, width, pool.constant(0), dims_.reduced_count, kept);
-      for_each_column(b, width, [&](Index c) { store_result(b, kept(c), load_state(b, scratch, c)); });
+      column_leaf(b, scratch, columns, pool.constant(0), dims_.reduced_count, kept);
+      for_each_column(b, columns, [&](Index c) { store_result(b, kept(c), load_state(b, scratch, c)); });
       return;
     }
     for (DType part : reduction_.parts) totals.push_back(b.scratch(part, leaves_ * width));
     const auto leaf_into_totals = [&](Index leaf, std::int64_t count) {
-      column_leaf(b, scratch, width, pool.scale(leaf, kLeaf), count, kept);
-      for_each_column(b, width, [&](Index c) {
+      column_leaf(b, scratch, columns, pool.scale(leaf, kLeaf), count, kept);
+      for_each_column(b, columns, [&](Index c) {
         store_state(b, totals, pool.add(pool.scale(leaf, width), c), load_state(b, scratch, c));
       });
     };
@@ -298,23 +293,23 @@ class ReduceTemplate {
     leaf_into_totals(leaf, kLeaf);
     b.end();
     if (whole < leaves_) leaf_into_totals(pool.constant(whole), dims_.reduced_count - whole * kLeaf);
-    combine_leaf_rows(b, reduction_, totals, width, leaves_,
+    combine_leaf_rows(b, reduction_, totals, columns, leaves_,
                       [&](Index row, Index c) { return pool.add(pool.scale(row, width), c); });
-    for_each_column(b, width, [&](Index c) { store_result(b, kept(c), load_state(b, totals, c)); });
+    for_each_column(b, columns, [&](Index c) { store_result(b, kept(c), load_state(b, totals, c)); });
   }
 
   /// scratch[l][c] for 64 lanes l, then the lane tree; the result is scratch[0][c]. Lanes past `count` would hold the
   /// identity, and combining with it changes nothing, so they do not exist.
-  void column_leaf(PhaseBuilder& b, const std::vector<BufferId>& scratch, std::int64_t width, Index base,
+  void column_leaf(PhaseBuilder& b, const std::vector<BufferId>& scratch, const ColumnRun& columns, Index base,
                    std::int64_t count, const std::function<Index(Index)>& kept) {
     IndexPool& pool = b.indices();
     const std::int64_t lanes = std::min<std::int64_t>(kLanes, std::max<std::int64_t>(count, 1));
     const auto each = [&](std::int64_t rows, const std::function<void(Index l, Index c)>& body) {
       const Index l = b.axis(b.begin_for("l", rows, LoopKind::serial));
-      for_each_column(b, width, [&](Index c) { body(l, c); });
+      for_each_column(b, columns, [&](Index c) { body(l, c); });
       b.end();
     };
-    const auto at = [&](Index l, Index c) { return pool.add(pool.scale(l, width), c); };
+    const auto at = [&](Index l, Index c) { return pool.add(pool.scale(l, columns.width), c); };
     const auto add = [&](std::int64_t rows, Index first) {
       each(rows, [&](Index l, Index c) {
         const State right = element(b, kept(c), pool.add(first, l));
@@ -328,7 +323,7 @@ class ReduceTemplate {
       b.end();
     }
     if (const std::int64_t rest = count % kLanes; rest > 0) add(rest, pool.add(base, count - rest));
-    combine_lane_rows(b, reduction_, scratch, width, lanes, at);
+    combine_lane_rows(b, reduction_, scratch, columns, lanes, at);
   }
 
   KernelBuilder& k_;

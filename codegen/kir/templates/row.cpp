@@ -122,7 +122,7 @@ class Columns {
   bool are_even() const { return form_.rows < kLanes || form_.rows % (leaves_ == 1 ? kLanes : kLeaf) == 0; }
 
   void begin(PhaseBuilder& b, Index slot) {
-    for_each_column(b, form_.length,
+    for_each_column(b, {form_.length},
                     [&](Index c) { store_state(b, totals_, at(b.indices(), slot, c), reduction_.identity(b)); });
   }
   /// Which one the next row is of.
@@ -144,15 +144,7 @@ class Columns {
     const std::int64_t width = std::min<std::int64_t>(form_.length, kWidth);
     const std::int64_t blocks = (form_.length + width - 1) / width, rest = form_.length - (blocks - 1) * width;
     PhaseBuilder b = k_.begin_phase(blocks);
-    const Index first = b.indices().scale(b.unit(), width);
-    if (rest < width) b.begin_if(b.in_range(b.unit(), 0, blocks - 1));
-    combine(b, first, width, results);
-    if (rest < width) {
-      b.end();
-      b.begin_if(b.in_range(b.unit(), blocks - 1, blocks));
-      combine(b, first, rest, results);
-      b.end();
-    }
+    combine(b, b.indices().scale(b.unit(), width), {width, Rest{b.in_range(b.unit(), blocks - 1, blocks), rest}}, results);
     k_.end_phase(b);
   }
 
@@ -161,16 +153,16 @@ class Columns {
 
   Index at(IndexPool& pool, Index slot, Index c) const { return pool.add(pool.scale(slot, form_.length), c); }
 
-  void combine(PhaseBuilder& b, Index first, std::int64_t width, const std::vector<Target>& results) {
+  void combine(PhaseBuilder& b, Index first, const ColumnRun& columns, const std::vector<Target>& results) {
     IndexPool& pool = b.indices();
     const auto column = [&](Index c) { return pool.add(first, c); };
     const Index leaf = b.axis(b.begin_for("leaf", leaves_, LoopKind::serial));
-    combine_lane_rows(b, reduction_, totals_, width, lanes_,
+    combine_lane_rows(b, reduction_, totals_, columns, lanes_,
                       [&](Index l, Index c) { return at(pool, pool.add(pool.scale(leaf, lanes_), l), column(c)); });
     b.end();
-    combine_leaf_rows(b, reduction_, totals_, width, leaves_,
+    combine_leaf_rows(b, reduction_, totals_, columns, leaves_,
                       [&](Index j, Index c) { return at(pool, pool.scale(j, lanes_), column(c)); });
-    for_each_column(b, width, [&](Index c) {
+    for_each_column(b, columns, [&](Index c) {
       const State total = load_state(b, totals_, column(c));
       std::size_t end = 0;
       for (int node : form_.columns) {

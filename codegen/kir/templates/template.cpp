@@ -69,30 +69,17 @@ Blocking choose_blocking(const Grain& grain, std::int64_t count, double item_ps)
   if (grain.is_gpu()) return {count, 1};
   if (static_cast<double>(count) * item_ps <= static_cast<double>(grain.serial_ps)) return {count, count};
   const auto wanted = static_cast<std::int64_t>(static_cast<double>(grain.unit_ps) / std::max(item_ps, 1.0));
-  const std::int64_t block = std::clamp<std::int64_t>(wanted, 1, count);
-  // A divisor close by spares the second version of the body.
-  for (std::int64_t b = block; b > block / 2; --b) {
-    if (count % b == 0) return {count, b};
-  }
-  return {count, block};
+  const std::int64_t units = Blocking{count, std::clamp<std::int64_t>(wanted, 1, count)}.units();
+  return {count, (count + units - 1) / units};  // even units
 }
 
 void for_each_item(PhaseBuilder& b, const Blocking& blocking, Index unit, const std::string& name,
                    const std::function<void(Index)>& body) {
   IndexPool& pool = b.indices();
-  const auto items = [&](std::int64_t extent) {
-    if (extent == 1) return body(pool.scale(unit, blocking.block));
-    const AxisId axis = b.begin_for(name, extent, LoopKind::serial);
-    body(pool.add(pool.scale(unit, blocking.block), b.axis(axis)));
-    b.end();
-  };
+  if (blocking.block == 1) return body(unit);
   const std::int64_t last = blocking.units() - 1, rest = blocking.count - last * blocking.block;
-  if (rest == blocking.block) return items(blocking.block);
-  b.begin_if(b.in_range(unit, 0, last));
-  items(blocking.block);
-  b.end();
-  b.begin_if(b.in_range(unit, last, last + 1));
-  items(rest);
+  const AxisId axis = b.begin_part(name, blocking.block, LoopKind::serial, {b.in_range(unit, last, last + 1), rest});
+  body(pool.add(pool.scale(unit, blocking.block), b.axis(axis)));
   b.end();
 }
 

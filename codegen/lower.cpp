@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -22,6 +23,7 @@
 #include "codegen/kir/verify.h"
 #include "codegen/product.h"
 #include "codegen/together.h"
+#include "ir/alike.h"
 #include "ir/check.h"
 #include "ir/op.h"
 #include "ir/ops/attrs.h"
@@ -45,6 +47,28 @@ struct Frame {
   std::int64_t arena = 0;           // where its arena begins in the program's
   ir::ValueTable<BufferRef> place;
   std::vector<Step> steps = {};
+};
+
+/// A kernel's body, and what of its plan its loop nest depends on.
+struct Body {
+  const ir::ops::Kernel* plan;
+  const ir::Function* body;
+  bool operator==(const Body& other) const {
+    return plan->schedule == other.plan->schedule && plan->tile == other.plan->tile &&
+           plan->in_place == other.plan->in_place && ir::are_alike(*body, *other.body);
+  }
+  template <typename H>
+  friend H AbslHashValue(H h, const Body& b) {
+    return H::combine(std::move(h), b.plan->schedule, b.plan->tile, b.plan->in_place, ir::hash_of(*b.body));
+  }
+};
+
+/// What a body becomes on a CPU.
+struct Lowered {
+  static constexpr std::int64_t kGiven = -1;
+  int kernel = -1;                         // -1: there is nothing to compute
+  std::vector<int> reads = {};             // which of the step's inputs it takes
+  std::vector<std::int64_t> temporaries = {};  // by parameter: bytes, 0 where nothing lies, or kGiven
 };
 
 class Lowering {
@@ -130,13 +154,73 @@ class Lowering {
     work_ = ir::work_of(e);
     if (plan.schedule == ir::Schedule::attention) {
       inputs.insert(inputs.end(), outputs.begin(), outputs.end());
-      return add_step(frame, plan.name, kir::attention_kernel(*e.regions[0]), std::move(inputs));
+      return add_gpu_step(frame, plan.name, kir::attention_kernel(*e.regions[0]), std::move(inputs));
     }
+    if (!program_.target.is_gpu()) return add_cpu_step(frame, {&plan, e.regions[0].get()}, inputs, outputs);
     const Group group = kir::group_of(*e.regions[0]);
-    if (plan.schedule == ir::Schedule::contract) return add_contract(frame, plan, group, inputs, outputs);
+    if (plan.schedule == ir::Schedule::contract) return add_gpu_contract(frame, plan, group, inputs, outputs);
     inputs.insert(inputs.end(), outputs.begin(), outputs.end());
-    const kir::Grain& grain = program_.target.is_gpu() ? kir::kCudaGrain : kir::kCpuGrain;
-    add_step(frame, plan.name, kir::build_kernel(group, plan, grain), std::move(inputs));
+    add_gpu_step(frame, plan.name, kir::build_kernel(group, plan, kir::kCudaGrain), std::move(inputs));
+  }
+
+  // Steps of a CPU. Layers are alike: a body is lowered once.
+
+  void add_cpu_step(Frame& frame, const Body& body, const std::vector<BufferRef>& inputs,
+                    const std::vector<BufferRef>& outputs) {
+    const auto [it, is_new] = lowered_.try_emplace(body);
+    if (is_new) it->second = lower_body(body);
+    const Lowered& lowered = it->second;
+    if (lowered.kernel < 0) return;
+    std::vector<BufferRef> given, all;
+    for (int i : lowered.reads) given.push_back(inputs[i]);
+    given.insert(given.end(), outputs.begin(), outputs.end());
+    auto next = given.begin();
+    for (std::int64_t bytes : lowered.temporaries) {
+      const BufferRef nothing{BufferRef::Space::arena, 0, 0};
+      all.push_back(bytes == Lowered::kGiven ? *next++ : bytes > 0 ? temporary(bytes) : nothing);
+    }
+    frame.steps.push_back({.kernel = lowered.kernel, .buffers = std::move(all), .loc = loc_, .work = work_});
+  }
+
+  Lowered lower_body(const Body& body) {
+    const Group group = kir::group_of(*body.body);
+    Lowered lowered;
+    kir::Kernel kernel;
+    const kir::Param* own_sums = nullptr;  // a contraction does not store what its epilogue alone reads
+    if (body.plan->schedule == ir::Schedule::contract) {
+      kir::ContractKernel made = contraction(*body.plan, group);
+      kernel = std::move(made.kernel);
+      lowered.reads = std::move(made.inputs);
+      const ContractPlan plan = plan_contract(kernel, host_cpu_target());
+      for (const auto& packing : plan.shared)
+        kernel.params.push_back({DType::u8, packing.bytes, kir::Param::Access::temporary});
+      if (plan.epilogue == EpilogueOf::sums)
+        own_sums = &kernel.params[static_cast<std::size_t>(kernel.contract->result)];
+    } else {
+      kernel = kir::build_kernel(group, *body.plan, kir::kCpuGrain);
+      lowered.reads.resize(static_cast<std::size_t>(group.num_inputs));
+      std::iota(lowered.reads.begin(), lowered.reads.end(), 0);
+    }
+    if (is_empty(kernel)) return {};
+    for (const kir::Param& p : kernel.params) {
+      const bool is_temporary = p.access == kir::Param::Access::temporary;
+      lowered.temporaries.push_back(!is_temporary    ? Lowered::kGiven
+                                    : &p == own_sums ? 0
+                                                     : p.count * size_bytes(p.dtype));
+    }
+    lowered.kernel = cpu_kernel(body.plan->name, checked(std::move(kernel)));
+    return lowered;
+  }
+
+  /// Nothing but empty results.
+  static bool is_empty(const kir::Kernel& kernel) {
+    return kernel.phases.empty() && !kernel.contract && !kernel.attention;
+  }
+
+  static kir::Kernel checked(kir::Kernel kernel) {
+    const absl::Status status = kir::verify(kernel);
+    SHEAF_CHECK(status.ok(), std::string(status.message()));
+    return kernel;
   }
 
   // Host steps.
@@ -347,25 +431,26 @@ class Lowering {
   }
 
   /// Reads its operands where they lie, through strides, where they do; else makes them.
-  void add_contract(Frame& frame, const ir::ops::Kernel& plan, const Group& group, const std::vector<BufferRef>& inputs,
-                    const std::vector<BufferRef>& outputs) {
+  kir::ContractKernel contraction(const ir::ops::Kernel& plan, const Group& group) const {
     const int node = kir::contraction_of(group);
     SHEAF_CHECK(node >= 0, plan.name + ": no contraction in its kernel");
     const std::vector<int>& operands = group.nodes[node].operands;
     std::optional<kir::StridedOperand> lhs = kir::strided_operand(group, operands[0]);
     if (!lhs && !program_.target.is_gpu()) lhs = kir::padded_operand(group, operands[0]);
-    auto [kernel, reads] = kir::contract_kernel(group, lhs, kir::strided_operand(group, operands[1]), plan.in_place);
+    kir::ContractKernel made =
+        kir::contract_kernel(group, lhs, kir::strided_operand(group, operands[1]), plan.in_place);
+    if (!program_.target.is_gpu()) made.kernel.contract->precision = Precision::full;  // it rounds no operand
+    return made;
+  }
+
+  void add_gpu_contract(Frame& frame, const ir::ops::Kernel& plan, const Group& group,
+                        const std::vector<BufferRef>& inputs, const std::vector<BufferRef>& outputs) {
+    auto [kernel, reads] = contraction(plan, group);
     std::vector<BufferRef> buffers;
     for (int i : reads) buffers.push_back(inputs[i]);
     buffers.insert(buffers.end(), outputs.begin(), outputs.end());
-    if (!program_.target.is_gpu()) {
-      kernel.contract->precision = Precision::full;  // a CPU rounds no operand, whatever it may
-      for (const auto& packing : plan_contract(kernel, host_cpu_target()).shared)
-        kernel.params.push_back({DType::u8, packing.bytes, kir::Param::Access::temporary});
-    }
-    const std::optional<Product> product =
-        program_.target.is_gpu() && kernel.phases.empty() ? library_product(*kernel.contract) : std::nullopt;
-    add_step(frame, plan.name, std::move(kernel), buffers);
+    const std::optional<Product> product = kernel.phases.empty() ? library_product(*kernel.contract) : std::nullopt;
+    add_gpu_step(frame, plan.name, std::move(kernel), buffers);
     if (!product) return;
     take_by_library(frame.steps, *product, buffers);
     program_.has_products = true;
@@ -386,34 +471,19 @@ class Lowering {
     steps.back() = {.kernel = -1, .buffers = {}, .loc = loc, .control = std::move(control), .work = work};
   }
 
-  /// Those that the kernel's functions take, in their order: of `buffers`, and of temporaries. A contraction does not
-  /// store what its epilogue alone reads, nor a GPU's what its prologues make.
-  std::vector<BufferRef> with_temporaries(kir::Kernel& kernel, const std::vector<BufferRef>& buffers) {
-    const bool is_gpu = program_.target.is_gpu();
-    const bool has_sums =
-        !is_gpu && kernel.contract && plan_contract(kernel, host_cpu_target()).epilogue == EpilogueOf::sums;
-    std::vector<BufferRef> all;
-    auto next = buffers.begin();
+  void add_gpu_step(Frame& frame, const std::string& name, kir::Kernel kernel, const std::vector<BufferRef>& given) {
+    if (is_empty(kernel)) return;
+    std::vector<BufferRef> buffers;  // that its functions take, in their order
+    auto next = given.begin();
     for (kir::Param& p : kernel.params) {
       if (p.access != kir::Param::Access::temporary) {
-        if (is_gpu) p.alignment = alignment_of(*next);
-        all.push_back(*next++);
-      } else if (has_sums && &p == &kernel.params[static_cast<std::size_t>(kernel.contract->result)]) {
-        all.push_back({BufferRef::Space::arena, 0, 0});
-      } else if (!is_gpu || !kernel.contract) {
-        all.push_back(temporary(p.count * size_bytes(p.dtype)));
+        p.alignment = alignment_of(*next);
+        buffers.push_back(*next++);
+      } else if (!kernel.contract) {  // one does not store what its prologues make, nor what its epilogue alone reads
+        buffers.push_back(temporary(p.count * size_bytes(p.dtype)));
       }
     }
-    return all;
-  }
-
-  void add_step(Frame& frame, const std::string& name, kir::Kernel kernel, std::vector<BufferRef> buffers) {
-    buffers = with_temporaries(kernel, buffers);
-    if (kernel.phases.empty() && !kernel.contract && !kernel.attention) return;  // nothing but empty results
-    const absl::Status status = kir::verify(kernel);
-    SHEAF_CHECK(status.ok(), std::string(status.message()));
-    const int index =
-        program_.target.is_gpu() ? gpu_kernel(name, std::move(kernel), buffers) : cpu_kernel(name, std::move(kernel));
+    const int index = gpu_kernel(name, checked(std::move(kernel)), buffers);
     frame.steps.push_back({.kernel = index, .buffers = std::move(buffers), .loc = loc_, .work = work_});
   }
 
@@ -489,6 +559,7 @@ class Lowering {
   Loc loc_;
   ir::Work work_;
   absl::flat_hash_map<std::string, int> kernel_ids_;
+  absl::flat_hash_map<Body, Lowered> lowered_;  // on a CPU
 };
 
 }  // namespace

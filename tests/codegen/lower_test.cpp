@@ -116,6 +116,23 @@ TEST_CASE("a contraction reads through the views of its operands") {
       "}\n");
 }
 
+TEST_CASE("layers that are alike are steps of one kernel, each with its own operands and results") {
+  constexpr const char* text =
+      "func @main(%x: f32[6, 6], %w: f32[6, 6], %u: f32[6, 6]) -> f32[6, 6] {\n"
+      "  %0: f32[6, 6] = dot %x, %w {lhs=[1], rhs=[1]}\n"
+      "  %1: f32[6, 6] = tanh %0\n"
+      "  %2: f32[6, 6] = dot %1, %u {lhs=[1], rhs=[1]}\n"
+      "  %3: f32[6, 6] = tanh %2\n"
+      "  %4: f32[6, 6] = dot %3, %w {lhs=[1], rhs=[1]}\n"
+      "  %5: f32[6, 6] = tanh %4\n"
+      "  return %5\n"
+      "}\n";
+  check_program(text);
+  const codegen::Program p = codegen::lower(passes::run_pipeline(ir::parse(text)->functions[0]));
+  CHECK(p.steps.size() == 3);
+  CHECK(p.kernels.size() == 1);
+}
+
 TEST_CASE("equal kernels are one, and fingerprints differ with every byte") {
   const auto module = ir::parse(
       "func @main(%x: f32[5, 3], %y: f32[5, 3]) -> f32[5], f32[5] {\n"

@@ -3,6 +3,7 @@
 // A program is the same for every layout: only where its arguments lie says on how many devices it runs, and how.
 #pragma once
 
+#include <cstddef>
 #include <initializer_list>
 #include <memory>
 #include <string>
@@ -73,6 +74,7 @@ struct DimAxes {
   DimAxes(None) {}  // NOLINT
   DimAxes(Unconstrained) : is_open(true) {}  // NOLINT
   DimAxes(const char* axis) : axes{axis} {}  // NOLINT
+  DimAxes(std::nullptr_t) = delete;  // a dim that is not split is `none`
   DimAxes(std::string axis) : axes{std::move(axis)} {}  // NOLINT
   DimAxes(std::initializer_list<std::string> names) : axes(names) {}
   DimAxes(std::vector<std::string> names) : axes(std::move(names)) {}  // NOLINT

@@ -10,11 +10,11 @@
 #include "fmt/format.h"
 #include "ir/check.h"
 #include "ir/log.h"
+#include "ir/recycled.h"
 #include "runtime/device.h"
 #include "runtime/device_span.h"
 #include "runtime/fork.h"
 #include "runtime/host_call.h"
-#include "ir/recycled.h"
 #include "runtime/spin.h"
 
 namespace sheaf::runtime {

@@ -9,13 +9,13 @@
 #include "fmt/format.h"
 #include "ir/log.h"
 #include "ir/profile.h"
+#include "ir/recycled.h"
 #include "runtime/counters.h"
 #include "runtime/cuda_products.h"
 #include "runtime/device.h"
 #include "runtime/execution.h"
 #include "runtime/fork.h"
 #include "runtime/host_call.h"
-#include "ir/recycled.h"
 #include "runtime/scratch.h"
 #include "runtime/thread_pool.h"
 
@@ -221,7 +221,7 @@ Buffers Executable::outputs_of(const Execution& execution) const {
   Buffers outputs;
   for (std::size_t o = 0; o < program_.outputs.size(); ++o)
     outputs.push_back(ir::make_recycled<Buffer>(execution.device, program_.outputs[o].bytes(), execution.loc,
-                                            execution.outputs[o], execution.completion));
+                                                execution.outputs[o], execution.completion));
   return outputs;
 }
 

@@ -573,9 +573,10 @@ absl::Status Executable::launch_together(Addresses& at) const {
   if (ir::is_profiled()) return launch_one_by_one(at);
   const absl::Status status = at.backend().run_together(launches_of(at));
   if (!status.ok())
-    return absl::Status(status.code(), fmt::format("{}: {} and what runs with it, of {}: {}", to_string(at.waiting[0]->loc),
-                                                   kernels_[at.waiting[0]->kernel]->code().name, program_.name,
-                                                   std::string(status.message())));
+    return absl::Status(
+        status.code(),
+        fmt::format("{}: {} and what runs with it, of {}: {}", to_string(at.waiting[0]->loc),
+                    kernels_[at.waiting[0]->kernel]->code().name, program_.name, std::string(status.message())));
   at.waiting.clear();
   at.buffers.clear();
   return absl::OkStatus();
@@ -588,8 +589,8 @@ absl::Status Executable::launch_waiting(Addresses& at) const {
   }
   const absl::InlinedVector<Launch, 8> launches = launches_of(at);
   std::unique_ptr<Replays>& replays = replays_on(at.execution.device);
-  const absl::StatusOr<bool> replayed = at.execution.is_rehearsal ? at.backend().rehearse(launches, replays)
-                                                                  : at.backend().replay(launches, replays);
+  const absl::StatusOr<bool> replayed =
+      at.execution.is_rehearsal ? at.backend().rehearse(launches, replays) : at.backend().replay(launches, replays);
   if (!replayed.ok())
     return absl::Status(replayed.status().code(), fmt::format("{}: {}: {}", to_string(at.execution.loc), program_.name,
                                                               std::string(replayed.status().message())));

@@ -133,15 +133,14 @@ class detail::JitFunction {
       throw TypeError(loc_, fmt::format("{}: .buckets are for programs of one device: leave out .mesh, .in_shardings "
                                         "and .out_shardings",
                                         what_));
-    return std::make_unique<BucketedCalls>(BucketedCalls::Options{
-        .how = tracing(),
-        .buckets = options_.buckets,
-        .donate = options_.donate,
-        .site = site_,
-        .function = number_,
-        .texts = texts_,
-        .again = again_,
-        .count_trace = [this] { count_trace(); }});
+    return std::make_unique<BucketedCalls>(BucketedCalls::Options{.how = tracing(),
+                                                                  .buckets = options_.buckets,
+                                                                  .donate = options_.donate,
+                                                                  .site = site_,
+                                                                  .function = number_,
+                                                                  .texts = texts_,
+                                                                  .again = again_,
+                                                                  .count_trace = [this] { count_trace(); }});
   }
 
   Tracing tracing() const {
@@ -209,16 +208,15 @@ class detail::JitFunction {
       e->captured.push_back(&c);
       e->is_reusable &= c.node()->kind != ArrayNode::Kind::traced;
     }
-    e->program =
-        std::make_shared<const Runnable>(e->traced.function, RunnableOptions{.what = what_,
-                                                                             .arguments = types.size(),
-                                                                             .donated = e->donated,
-                                                                             .weak = e->result_weak,
-                                                                             .wishes = wishes(call, e->traced),
-                                                                             .places = leaf_places(call),
-                                                                             .site = site_,
-                                                                             .changes = changes,
-                                                                             .again = again_});
+    e->program = std::make_shared<const Runnable>(e->traced.function, RunnableOptions{.what = what_,
+                                                                                      .arguments = types.size(),
+                                                                                      .donated = e->donated,
+                                                                                      .weak = e->result_weak,
+                                                                                      .wishes = wishes(call, e->traced),
+                                                                                      .places = leaf_places(call),
+                                                                                      .site = site_,
+                                                                                      .changes = changes,
+                                                                                      .again = again_});
     return e;
   }
 

@@ -56,11 +56,13 @@ struct Instruction {
   ir::ScalarOp op = ir::ScalarOp::arg;  // scalar; store: what is there and the value become, or arg
   DType in_dtype = DType::f32, dtype = DType::f32;  // dtype: of the result, or of the element
   bool is_vector = false;        // loop
-  Register out, in[3];  // load: in[0] mask, in[1] other; store: in[0] mask, in[1] value; branch: in[0]; loop: in[0] limit
+  Register out,
+      in[3];  // load: in[0] mask, in[1] other; store: in[0] mask, in[1] value; branch: in[0]; loop: in[0] limit
   int buffer = -1, address = -1;
   int axis = -1;  // loop
   int end = 0;  // loop, branch: the instruction after the body
-  std::int64_t lo = 0, hi = 0;  // in_range; loop: the extent where in[1] holds, and elsewhere; load, store: hi is the buffer's element count
+  std::int64_t lo = 0, hi = 0;  // in_range; loop: the extent where in[1] holds, and elsewhere; load, store: hi is the
+                                // buffer's element count
   std::uint64_t bits = 0;
   int reduce = -1;  // into PhaseProgram::reductions
 };

@@ -27,8 +27,8 @@ void save_tree(const std::string& path, const T& tree, Loc loc = Loc::current())
 
 /// The tree with the arrays of the file, each of them of the dtype and shape that it has in `like` and lying as it does
 /// there; of `like` no elements are read, so abstract arrays will do. All else is as in `like`. Throws RuntimeError for
-/// a file that is none, is damaged, or does not hold the arrays of the tree and no others, TypeError where one of `like`
-/// was never given a value.
+/// a file that is none, is damaged, or does not hold the arrays of the tree and no others, TypeError where one of
+/// `like` was never given a value.
 template <class T>
 T load_tree(const std::string& path, const T& like, Loc loc = Loc::current()) {
   detail::Flat flat;

@@ -144,7 +144,8 @@ class Columns {
     const std::int64_t width = std::min<std::int64_t>(form_.length, kWidth);
     const std::int64_t blocks = (form_.length + width - 1) / width, rest = form_.length - (blocks - 1) * width;
     PhaseBuilder b = k_.begin_phase(blocks);
-    combine(b, b.indices().scale(b.unit(), width), {width, Rest{b.in_range(b.unit(), blocks - 1, blocks), rest}}, results);
+    combine(b, b.indices().scale(b.unit(), width), {width, Rest{b.in_range(b.unit(), blocks - 1, blocks), rest}},
+            results);
     k_.end_phase(b);
   }
 

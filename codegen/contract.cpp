@@ -117,6 +117,12 @@ Tile choose_tile(const ContractPlan& p, const CpuTarget& target) {
   return best;
 }
 
+// Of a part of as many rows.
+Tile choose_tile(ContractPlan part, std::int64_t rows, const CpuTarget& target) {
+  part.rows = rows;
+  return choose_tile(part, target);
+}
+
 // For few rows the right operand is read once, so long runs of it count: as many columns as registers allow. The tile
 // divides the rows, so that none is computed twice where sums go on from block to block.
 Tile choose_flat_tile(const ContractPlan& p, const CpuTarget& target) {
@@ -216,6 +222,51 @@ void plan_direct(ContractPlan& p, const CpuTarget& target) {
   p.row_blocks = p.rows == 0 ? 0 : std::max<std::int64_t>(1, p.rows / p.block_rows);
   p.column_blocks = ceil_div(p.columns, p.block_columns);
   if (p.epilogue == EpilogueOf::sums) hold_sums(p, p.tile_rows, p.tile_columns());
+}
+
+// Tiles lie along lanes, and a column of them meets one row of each lane after the other.
+void plan_direct_lanes(ContractPlan& p, const CpuTarget& target) {
+  constexpr std::int64_t kMostBlocks = 4;  // of 16 lanes, two tiles
+  p.is_direct = true;
+  p.block_terms = p.terms;
+  p.block_rows = kir::kLanes;
+  const auto column_work = [&] {
+    const Tile tile = choose_tile(p, p.block_rows, target);
+    p.tile_rows = tile.rows;
+    p.tile_vectors = tile.vectors;
+    return std::max<std::int64_t>(1, p.terms * p.block_rows * p.lane_rows * p.tile_columns());
+  };
+  std::int64_t work = column_work();
+  for (; work > kDirectUnit && p.block_rows > kir::kLanes / kMostBlocks; work = column_work()) p.block_rows /= 2;
+  const std::int64_t column_tiles = ceil_div(p.columns, p.tile_columns());
+  p.block_columns = std::clamp<std::int64_t>(kDirectUnit / work, 1, column_tiles) * p.tile_columns();
+  p.row_blocks = p.rows / (p.block_rows * p.lane_rows);
+  p.column_blocks = ceil_div(p.columns, p.block_columns);
+  if (p.epilogue == EpilogueOf::sums) hold_sums(p, p.tile_rows, p.tile_columns());
+}
+
+// Of each lane of a leaf; 0: some have fewer, or they do not lie by as many dims.
+std::int64_t rows_of_lanes(const ContractPlan& p) {
+  const std::int64_t leaf = std::min(p.rows, kir::kLeaf), inner = p.contract.m.extents.back();
+  const bool are_whole = p.rows > 0 && leaf % kir::kLanes == 0 && p.rows % leaf == 0;
+  const bool are_dims = is_one_dim(p.contract.m) || (p.rows == leaf && inner % kir::kLanes == 0);
+  return are_whole && are_dims ? leaf / kir::kLanes : 0;
+}
+
+// Leaves, the lanes of each, and the rows of each lane become dims of m, in this order.
+void order_by_lanes(ContractPlan& p) {
+  Dims& m = p.contract.m;
+  const std::int64_t lanes = kir::kLanes, leaf = lanes * p.lane_rows;
+  const std::int64_t leaf_rows = is_one_dim(m) ? leaf : m.extents.back();
+  const std::int64_t leaves = is_one_dim(m) ? p.rows / leaf : 1;
+  m.extents.back() = leaf_rows / lanes;
+  m.extents.insert(m.extents.begin(), {leaves, lanes});
+  for (auto strides : {&Dims::lhs_strides, &Dims::rhs_strides, &Dims::out_strides}) {
+    std::vector<std::int64_t>& list = m.*strides;
+    const std::int64_t step = list.back();
+    list.back() = step * lanes;
+    list.insert(list.begin(), {step * leaf, step});
+  }
 }
 
 bool has_many_terms(const ContractPlan& p) {
@@ -503,10 +554,15 @@ std::int64_t block_of_runs(const Dims& k, std::int64_t terms) {
 }
 
 void plan_packed(ContractPlan& p, const CpuTarget& target) {
-  const Tile tile = choose_tile(p, target);
+  if (p.lane_rows > 0) order_by_lanes(p);
+  const std::int64_t together = std::max<std::int64_t>(1, p.lane_rows);  // rows that no two units share
   const int bytes = size_bytes(p.computed);
-  p.tile_rows = tile.rows;
-  p.tile_vectors = tile.vectors;
+  const auto take_tile = [&](std::int64_t rows) {
+    const Tile tile = choose_tile(p, rows, target);
+    p.tile_rows = tile.rows;
+    p.tile_vectors = tile.vectors;
+  };
+  take_tile(p.rows);
   p.term_blocks = std::max<std::int64_t>(1, ceil_div(p.packed_lanes(p.terms), kBlockTerms * 4 / bytes));
   // Whole squares, which is how rows that run along their terms are packed.
   const std::int64_t step = p.term_blocks > 1 ? p.lanes * p.lane_terms : p.lane_terms;
@@ -516,9 +572,13 @@ void plan_packed(ContractPlan& p, const CpuTarget& target) {
 
   std::int64_t most_rows = kBlockRows, most_columns = kBlockColumns;
   auto block = [&] {
-    p.row_blocks = ceil_div(p.rows, most_rows);
-    p.block_rows = round_up(ceil_div(p.rows, std::max<std::int64_t>(p.row_blocks, 1)), p.tile_rows);
-    p.row_blocks = ceil_div(p.rows, std::max<std::int64_t>(p.block_rows, 1));
+    const std::int64_t runs = p.rows / together;
+    p.row_blocks = ceil_div(runs, std::max<std::int64_t>(1, most_rows / together));
+    p.unit_rows = ceil_div(runs, std::max<std::int64_t>(p.row_blocks, 1)) * together;
+    if (p.lane_rows > 0) take_tile(p.unit_rows);
+    p.block_rows = round_up(p.unit_rows, p.tile_rows);
+    if (p.lane_rows == 0) p.unit_rows = p.block_rows;
+    p.row_blocks = ceil_div(p.rows, std::max<std::int64_t>(p.unit_rows, 1));
     p.column_blocks = ceil_div(p.columns, most_columns);
     p.block_columns = round_up(ceil_div(p.columns, std::max<std::int64_t>(p.column_blocks, 1)), p.tile_columns());
     p.column_blocks = ceil_div(p.columns, std::max<std::int64_t>(p.block_columns, 1));
@@ -547,7 +607,7 @@ void plan_packed(ContractPlan& p, const CpuTarget& target) {
 
 // At two multiply-adds of full vectors per cycle of 3 GHz, and 15 bytes per nanosecond of operands.
 std::int64_t estimate_unit_ps(const ContractPlan& p) {
-  const std::int64_t rows = std::min(p.block_rows, p.rows), columns = std::min(p.block_columns, p.columns);
+  const std::int64_t rows = p.rows_of_unit(), columns = std::min(p.block_columns, p.columns);
   const double multiply_adds =
       static_cast<double>(p.unit_batches * p.tile_groups * rows * columns) * static_cast<double>(p.terms);
   const double bytes = static_cast<double>((rows + columns) * p.terms + rows * columns) * size_bytes(p.computed);
@@ -557,7 +617,8 @@ std::int64_t estimate_unit_ps(const ContractPlan& p) {
 
 }  // namespace
 
-ContractPlan plan_contract(const kir::Contract& contract, const CpuTarget& target, EpilogueOf epilogue) {
+ContractPlan plan_contract(const kir::Contract& contract, const CpuTarget& target, EpilogueOf epilogue,
+                           bool adds_columns) {
   ContractPlan p;
   p.epilogue = epilogue;
   p.contract = contract;
@@ -598,18 +659,22 @@ ContractPlan plan_contract(const kir::Contract& contract, const CpuTarget& targe
   if (slides || p.is_swapped) p.epilogue = EpilogueOf::none;
   if (box && epilogue != EpilogueOf::none)  // all rows of a unit are neighbours
     p.epilogue = size_of(contract.batch) == 1 ? EpilogueOf::result : EpilogueOf::none;
+  if (adds_columns && (box || (p.lane_rows = rows_of_lanes(p)) == 0)) p.epilogue = EpilogueOf::none;
+  if (p.epilogue == EpilogueOf::none) p.lane_rows = 0;
   if (box) {
     plan_boxed(p, target, *std::move(box));
   } else if (slides) {
     plan_sliding(p, target, unmerged_rows);
   } else if (can_be_direct(p)) {
     if (is_flat_and_far(p)) plan_streamed_rows(p, target);
+    else if (p.lane_rows > 0) plan_direct_lanes(p, target);
     else plan_direct(p, target);
   } else if (can_be_turned(p)) {
     plan_turned(p);
   } else {
     plan_packed(p, target);
   }
+  if (p.unit_rows == 0) p.unit_rows = p.block_rows;
   p.phases.push_back({.units = p.batches / p.unit_batches * p.row_blocks * p.column_blocks,
                       .unit_ps = estimate_unit_ps(p),
                       .scratch_bytes = p.lhs_bytes + p.rhs_bytes + p.sum_bytes});
@@ -621,13 +686,14 @@ ContractPlan plan_contract(const kir::Kernel& kernel, const CpuTarget& target) {
   if (!follows) return plan_contract(*kernel.contract, target);
   const auto& result = kernel.params[static_cast<std::size_t>(kernel.contract->result)];
   const bool is_stored = result.access != kir::Param::Access::temporary;
-  ContractPlan p = plan_contract(*kernel.contract, target, is_stored ? EpilogueOf::result : EpilogueOf::sums);
+  ContractPlan p = plan_contract(*kernel.contract, target, is_stored ? EpilogueOf::result : EpilogueOf::sums,
+                                 kir::columns_of(kernel) != nullptr);
   if (p.epilogue == EpilogueOf::none) return p;
   const std::int64_t all = size_of(kernel.contract->m) * size_of(kernel.contract->n);
   const double element_ps =
       static_cast<double>(kir::estimate_unit_ps(*follows)) / static_cast<double>(std::max<std::int64_t>(all, 1));
   const std::int64_t elements =
-      p.unit_batches * p.tile_groups * std::min(p.block_rows, p.rows) * std::min(p.block_columns, p.columns);
+      p.unit_batches * p.tile_groups * p.rows_of_unit() * std::min(p.block_columns, p.columns);
   p.phases.back().unit_ps += static_cast<std::int64_t>(element_ps * static_cast<double>(elements));
   return p;
 }
@@ -643,8 +709,9 @@ std::vector<PackedOperand> packed_operands(const kir::Kernel& kernel, const CpuT
     const auto strides = shared.is_lhs ? &Dims::lhs_strides : &Dims::rhs_strides;
     const Dims& outer = shared.is_lhs ? c.m : c.n;
     std::string layout = fmt::format(
-        "{} as {} x {}, moved {}, from {}: blocks of {} by {} terms, panels of {}", name(shared.is_lhs ? c.lhs : c.rhs),
-        name(p.packed), p.lane_terms, shared.is_lhs && p.has_offset_row(), shared.is_lhs ? c.lhs_offset : c.rhs_offset,
+        "{} as {} x {}, moved {}, from {}: blocks of {} in {} by {} terms, panels of {}",
+        name(shared.is_lhs ? c.lhs : c.rhs), name(p.packed), p.lane_terms, shared.is_lhs && p.has_offset_row(),
+        shared.is_lhs ? c.lhs_offset : c.rhs_offset, shared.is_lhs ? p.unit_rows : p.block_columns,
         shared.is_lhs ? p.block_rows : p.block_columns, p.block_terms, shared.is_lhs ? p.tile_rows : p.tile_columns());
     for (const Dims* dims : {&c.batch, &outer, &c.k})
       layout += fmt::format("; {} by {}", fmt::join(dims->extents, " "), fmt::join(dims->*strides, " "));

@@ -49,11 +49,16 @@ struct ContractPlan {
   int tile_groups = 1;
   std::int64_t lhs_group_stride = 0, out_group_stride = 0;
   bool has_columns_first = false;  // units: column blocks outermost, then batch, then row blocks
-  std::int64_t block_rows = 1, block_columns = 1;  // of one unit
+  std::int64_t block_rows = 1, block_columns = 1;  // of one unit, whole tiles
   std::int64_t row_blocks = 1, column_blocks = 1;
   std::int64_t block_terms = 1, term_blocks = 1;  // of k at a time
   int blocked_dims = 0;
   std::int64_t unit_batches = 1;  // that a unit computes, all for one block of terms after the other
+  /// Where columns of what follows are added up, in lanes (docs/numerics.md), a unit has all rows of some lanes of a
+  /// leaf, `lane_rows` of each. Direct: its block is of lanes, and it takes a row of each after the other. Packed: rows
+  /// are numbered lane by lane, in `contract.m` as well. 0: rows are taken as they lie.
+  std::int64_t lane_rows = 0;
+  std::int64_t unit_rows = 0;  // from one row block to the next
   /// Operands that phases before the last pack, once for all threads, each into a temporary parameter of its own, the
   /// first of which is the kernel's own last but as many. Where there are none a unit packs what it needs, a block of
   /// terms at a time, into scratch.
@@ -90,13 +95,18 @@ struct ContractPlan {
   bool has_panels() const { return shared.size() > (has_image() ? 1U : 0U); }
   bool is_empty() const { return batches * rows * columns == 0; }
   std::int64_t tile_columns() const { return std::int64_t{tile_vectors} * lanes; }
+  bool takes_lanes() const { return is_direct && lane_rows > 0; }
+  std::int64_t rows_of_unit() const {
+    return takes_lanes() ? block_rows * lane_rows : block_rows < rows ? block_rows : rows;
+  }
   /// Columns that an epilogue is done to at once begin at a multiple of this, and end at one or with the last column.
   std::int64_t epilogue_columns() const { return is_turned ? lanes : tile_columns(); }
 };
 
-/// The plan has no epilogue where it could not be done unit by unit; it is then a phase of its own.
+/// The plan has no epilogue where it could not be done unit by unit; it is then a phase of its own. `adds_columns`:
+/// what follows adds up columns.
 ContractPlan plan_contract(const kir::Contract& contract, const CpuTarget& target,
-                           EpilogueOf epilogue = EpilogueOf::none);
+                           EpilogueOf epilogue = EpilogueOf::none, bool adds_columns = false);
 /// With the kernel's epilogue.
 ContractPlan plan_contract(const kir::Kernel& kernel, const CpuTarget& target);
 

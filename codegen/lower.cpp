@@ -522,7 +522,7 @@ class Lowering {
       };
       const kir::Phase* epilogue = k.contract ? kir::epilogue_of(k) : nullptr;
       for (const kir::Phase& p : k.phases) {
-        if (&p == epilogue && add_contraction()) return;
+        if (&p == epilogue && add_contraction()) continue;
         add(p.axes[0].extent, p.unit_ps, kir::scratch_bytes(p));
       }
       if (k.contract && !epilogue) add_contraction();

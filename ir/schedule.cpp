@@ -66,7 +66,7 @@ absl::Status check_nests(Schedule schedule, const Function& body) {
     if (e->op->expand && !e->op->lower)
       return refused("{} stands for other ops, which a kernel has in its place", e->op->name);
     const Nest nest = nest_of(*e);
-    if (nest == Nest::none) continue;
+    if (nest == Nest::none || (schedule == Schedule::contract && nest == Nest::reduction)) continue;
     if (nest != wanted) return refused("schedule={} has no place for {}", word(schedule), e->op->name);
     ++found;
   }
@@ -122,25 +122,53 @@ bool is_written(Value result, const Eqn& contract) {
   return e == &contract;
 }
 
+/// What an equation of a kernel has to do with its contraction: nothing, an element for each of its result's, or a
+/// value for each column, made of totals over all rows.
+enum class Follows : char { nothing, elements, columns };
+
+/// What e is that reads values of the kind `of`; nothing: no such thing.
+Follows follows_as(const Eqn& e, const Eqn& contract, Follows of) {
+  if (!e.op->lower) return Follows::nothing;
+  const Lowering l = e.op->lower(e);
+  const bool is_map = std::holds_alternative<lowering::Map>(l);
+  if (of == Follows::columns)
+    return is_map || std::holds_alternative<lowering::Reshape>(l) ? Follows::columns : Follows::nothing;
+  if (is_map && e.out().dims() == contract.out().dims()) return Follows::elements;
+  const auto c = std::get<lowering::Contract>(contract.op->lower(contract));
+  const std::size_t rows = contract.in(0).dims().size() - c.lhs_contract.size();
+  const bool is_total = std::holds_alternative<lowering::Reduce>(l) && nest_of(e) == Nest::reduction &&
+                        c.lhs_batch.empty() && reduced_dims(e)->size() == rows && is_of_columns(e);
+  return is_total ? Follows::columns : Follows::nothing;
+}
+
 /// A contraction's operands are made element by element, of anything that is no nest. It is the last that its kernel
-/// does, or what follows is elementwise: of its elements, and of others at the same place.
+/// does, or what follows is elementwise: of its elements, and of others at the same place; of totals of their columns,
+/// and of others in the same column.
 absl::Status check_contract(const Function& body) {
   const auto is_contract = [](const Eqn* e) { return nest_of(*e) == Nest::contract; };
   const Eqn& contract = **std::find_if(body.eqns().begin(), body.eqns().end(), is_contract);
-  if (body.results().size() == 1 && is_written(body.results()[0], contract)) return absl::OkStatus();
-  ValueTable<char> follows(body, 0);
-  follows[contract.out()] = 1;
+  const bool adds_up = std::any_of(body.eqns().begin(), body.eqns().end(),
+                                   [](const Eqn* e) { return nest_of(*e) == Nest::reduction; });
+  if (!adds_up && body.results().size() == 1 && is_written(body.results()[0], contract)) return absl::OkStatus();
+  ValueTable<Follows> follows(body, Follows::nothing);
+  follows[contract.out()] = Follows::elements;
   for (const Eqn* e : body.eqns()) {
+    Follows is = Follows::nothing;
     for (Value v : e->operands) {
-      if (!follows[v]) continue;
-      const bool is_map = e->op->lower && std::holds_alternative<lowering::Map>(e->op->lower(*e));
-      if (!is_map || e->out().dims() != contract.out().dims())
+      if (follows[v] == Follows::nothing) continue;
+      const Follows of_v = follows_as(*e, contract, follows[v]);
+      if (of_v == Follows::nothing || (is != Follows::nothing && is != of_v))
         return refused("schedule=contract has no place for {} of its result", e->op->name);
-      follows[e->out()] = 1;
+      is = of_v;
     }
+    if (is == Follows::nothing && nest_of(*e) == Nest::reduction)
+      return refused("schedule=contract has no place for {}", e->op->name);
+    for (Value v : e->outs())
+      if (e != &contract) follows[v] = is;
   }
   for (Value r : body.results())
-    if (r.dims() != contract.out().dims()) return refused("schedule=contract needs results of the contraction's dims");
+    if (follows[r] != Follows::columns && r.dims() != contract.out().dims())
+      return refused("schedule=contract needs results of the contraction's dims");
   return absl::OkStatus();
 }
 

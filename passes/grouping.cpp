@@ -78,7 +78,7 @@ class Grouper {
       merge(h, group_[e.out()]);
       absorb_too(e, h);
     }
-    if (kind(e) == Kind::reduce) meet_siblings(e);
+    if (kind(e) == Kind::reduce && !groups_[group_[e.out()]].is_contraction) meet_siblings(e);
   }
 
   // Records which groups e reads; gives those its group did not read before.
@@ -143,7 +143,7 @@ class Grouper {
   // The space of the two together, if it is one.
   std::optional<OpenGroup> as_one(const OpenGroup& a, const OpenGroup& b) const {
     if (a.is_closed || b.is_closed) return std::nullopt;
-    if ((a.is_contraction || b.is_contraction) && !is_product_and_rest(a, b)) return std::nullopt;
+    if (a.is_contraction || b.is_contraction) return product_and_rest(a, b);
     if (a.members.size() + b.members.size() > kMaxMembers) return std::nullopt;
     if (a.has_reduce && b.has_reduce && a.reduced != b.reduced) {
       if (are_columns_of(a, b)) return b.space();
@@ -154,11 +154,9 @@ class Grouper {
     const bool is_of_rows = wide.has_reduce && !other.has_reduce && !other.is_expensive &&
                             without_ones(other.full) == without_ones(wide.row());
     if (other.full != wide.full && !is_of_rows) return std::nullopt;
-    if (wide.has_reduce && !wide.has_rows() && !(other.has_reduce && are_few(a, b))) return std::nullopt;
-    OpenGroup both = wide.space();
-    both.is_contraction = a.is_contraction || b.is_contraction;
-    both.first = a.is_contraction ? a.first : b.first;
-    return both;
+    const bool are_few = reductions_of(a) + reductions_of(b) <= kMostReductions;
+    if (wide.has_reduce && !wide.has_rows() && !(other.has_reduce && are_few)) return std::nullopt;
+    return wide.space();
   }
 
   // Nothing but totals of columns of what the other group takes row by row.
@@ -168,25 +166,29 @@ class Grouper {
            });
   }
 
-  // One is a contraction, with what follows it, and the other can be done to each of its elements.
-  bool is_product_and_rest(const OpenGroup& a, const OpenGroup& b) const {
+  // One is a contraction, with what follows it, and the other can be done to each of its elements, or to each of the
+  // totals of its columns.
+  std::optional<OpenGroup> product_and_rest(const OpenGroup& a, const OpenGroup& b) const {
     const OpenGroup& product = a.is_contraction ? a : b;
     const OpenGroup& rest = a.is_contraction ? b : a;
-    return !rest.is_contraction && !rest.has_reduce && rest.full == product.full &&
-           kind(*product.members.back()) != Kind::free &&
-           std::all_of(rest.members.begin(), rest.members.end(), [&](const Eqn* m) {
-             return kind(*m) == Kind::map || std::holds_alternative<lowering::RandomBits>(m->op->lower(*m));
-           });
+    const bool is_of_columns = !product.reduced.empty() && without_ones(rest.full) == without_ones(product.row());
+    const bool fits = !rest.is_contraction && !rest.has_reduce && (rest.full == product.full || is_of_columns) &&
+                      kind(*product.members.back()) != Kind::free && a.members.size() + b.members.size() <= kMaxMembers;
+    const bool are_maps = std::all_of(rest.members.begin(), rest.members.end(), [&](const Eqn* m) {
+      return kind(*m) == Kind::map || std::holds_alternative<lowering::RandomBits>(m->op->lower(*m));
+    });
+    if (!fits || !are_maps) return std::nullopt;
+    OpenGroup both = product.space();
+    both.is_contraction = true;
+    both.first = product.first;
+    return both;
   }
 
   // Reductions that one pass over memory can carry.
-  static bool are_few(const OpenGroup& a, const OpenGroup& b) {
-    constexpr std::ptrdiff_t kMost = 4;
-    const auto count = [](const OpenGroup& g) {
-      return std::count_if(g.members.begin(), g.members.end(),
-                           [](const Eqn* m) { return nest_of(*m) == Nest::reduction; });
-    };
-    return count(a) + count(b) <= kMost;
+  static constexpr std::ptrdiff_t kMostReductions = 4;
+  static std::ptrdiff_t reductions_of(const OpenGroup& g) {
+    return std::count_if(g.members.begin(), g.members.end(),
+                         [](const Eqn* m) { return nest_of(*m) == Nest::reduction; });
   }
 
   // Whether members of group `index` that read group `other` could stand where they do in a group of both.
@@ -376,16 +378,17 @@ class Grouper {
   bool is_made_again(const Eqn& e) const {
     if (kind(e) != Kind::map || must_store(e)) return false;
     bool reads_total = false;
-    for (Value v : e.operands)
-      for_each_base(v, [&](Value base) { reads_total |= is_of_totals(e, groups_[group_[base]]); });
+    for (Value v : e.operands) for_each_base(v, [&](Value base) { reads_total |= is_of_totals(e, base); });
     constexpr int kFewOperations = 6;
     absl::flat_hash_set<Value> arrays;
     return reads_total && operations_again(e, e.out().type().num_elements(), arrays) <= kFewOperations &&
            arrays.size() == 1;
   }
-  // e goes over all that the group adds up.
-  static bool is_of_totals(const Eqn& e, const OpenGroup& g) {
-    return g.has_reduce && !g.has_rows() && e.out().dims() == g.full;
+  // e goes over all that the group of `base` adds up.
+  bool is_of_totals(const Eqn& e, Value base) const {
+    const OpenGroup& g = groups_[group_[base]];
+    const bool has_totals = g.is_contraction ? role_[base] == Role::row : g.has_reduce && !g.has_rows();
+    return has_totals && e.out().dims() == g.full;
   }
 
   // Those behind e that are not stored, and which arrays of `count` elements they read.
@@ -437,7 +440,8 @@ class Grouper {
     const Value from = e.in(0);
     if (!from.eqn() || group_[from] < 0 || is_result_[from] || users_[from].size() != 1) return false;
     const std::vector<const Eqn*>& members = groups_[group_[from]].members;
-    if (groups_[group_[from]].first->op != &ops::dot || kind(*members.back()) == Kind::map) return false;
+    const bool is_followed = kind(*members.back()) == Kind::map || kind(*members.back()) == Kind::reduce;
+    if (groups_[group_[from]].first->op != &ops::dot || is_followed) return false;
     if (e.op == &ops::reshape) return must_store(e);
     return members.back()->op != &ops::reshape &&
            keeps_columns(*groups_[group_[from]].first, e, [&](Value v) { return group_[v] >= 0; });
@@ -588,7 +592,9 @@ class Grouper {
   // Joining keeps every member at its place.
   bool join(const Eqn& e, int index) {
     OpenGroup& g = groups_[index];
-    if (g.is_contraction && (kind(e) != Kind::map || kind(*g.members.back()) == Kind::free)) return false;
+    if (g.is_contraction && kind(*g.members.back()) == Kind::free) return false;
+    if (g.is_contraction && kind(e) == Kind::reduce) return join_columns_of_product(e, index);
+    if (g.is_contraction && kind(e) != Kind::map) return false;
     const std::optional<Role> role = role_in(e, {g, index});
     if (!role) return false;
     if (kind(e) == Kind::reduce) return join_reduce(e, index);
@@ -630,6 +636,18 @@ class Grouper {
     g.reduced = *row;
     g.has_reduce = true;
     add(e, index, Role::inner);
+    return true;
+  }
+
+  // The same of what follows a product, and then of what becomes of the totals:
+  //   dy = where(x > 0, dot(dz, w), 0) (which others read) -> reduce_sum over the first dim -> b - 0.1 * it
+  bool join_columns_of_product(const Eqn& e, int index) {
+    OpenGroup& g = groups_[index];
+    const bool is_element = group_of(e.in(0)) == index && role_[e.in(0)] == Role::full;
+    if (g.is_closed || !is_element || !adds_columns(*g.first, e, target_)) return false;
+    if (reductions_of(g) >= kMostReductions) return false;
+    g.reduced = reduced_by(e);
+    add(e, index, Role::row);
     return true;
   }
 
@@ -766,7 +784,7 @@ class Grouper {
   Group closed(const OpenGroup& g) const {
     Group group{.members = g.members, .hero = g.members.empty() ? nullptr : g.members.back(), .stored = {}};
     for (const Eqn* m : g.members) {
-      if (kind(*m) == Kind::reduce || stands_alone(kind(*m))) group.hero = m;
+      if (stands_alone(kind(*m)) || (kind(*m) == Kind::reduce && !g.is_contraction)) group.hero = m;
       for (Value v : m->outs())
         if (kind(*m) == Kind::host || is_stored(v)) group.stored.push_back(v);
     }

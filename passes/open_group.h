@@ -21,7 +21,7 @@ enum class Role { none, full, row, inner };
 struct OpenGroup {
   Shape full;                         // the iteration space
   std::vector<std::int64_t> reduced;  // dims of it, once there is a reduction
-  bool has_reduce = false;
+  bool has_reduce = false;            // other than of a product's columns, which nothing of its rows waits for
   bool is_closed = false;             // heroes take no company
   bool is_contraction = false;        // but this one: what follows elementwise is done to its sums as they leave
   const ir::Eqn* first = nullptr;     // that the group was made for

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <variant>
 
+#include "ir/columns.h"
 #include "ir/ops/attrs.h"
 #include "ir/product_size.h"
 #include "ir/schedule.h"
@@ -49,6 +50,26 @@ bool takes_epilogue(const Eqn& e, const Target& target) {
       t == DType::bf16 || t == DType::f16 ||
       (t == DType::f32 && std::get<lowering::Contract>(e.op->lower(e)).precision == Precision::tf32);
   return target.compute_capability() >= 80 && is_on_tensor_cores && e.in(1).dtype() == t && size.terms <= kFewTerms;
+}
+
+bool adds_columns(const Eqn& e, const Eqn& reduce, const Target& target) {
+  constexpr std::int64_t kManyRows = 256, kLanes = 64, kLeaf = 16384;
+  if (target.is_gpu() || nest_of(reduce) != Nest::reduction) return false;
+  const Lowering l = reduce.op->lower(reduce);
+  const auto* over = std::get_if<lowering::Reduce>(&l);
+  const auto c = std::get<lowering::Contract>(e.op->lower(e));
+  const Shape& dims = e.out().dims();
+  const std::size_t row_dims = e.in(0).dims().size() - c.lhs_contract.size();
+  if (!over || !c.lhs_batch.empty() || over->dims.size() != row_dims) return false;
+  std::vector<std::int64_t> reduced = over->dims;
+  std::sort(reduced.begin(), reduced.end());
+  if (!are_leading(reduced, dims.size())) return false;
+  std::int64_t rows = 1;
+  for (std::size_t d = 0; d < row_dims; ++d) rows *= dims[d];
+  const auto is_inner = [&](std::int64_t d) { return d >= static_cast<std::int64_t>(row_dims); };
+  const bool lies_by_rows = !(e.in(0).eqn() && is_strided_view(*e.in(0).eqn())) &&
+                            std::all_of(c.lhs_contract.begin(), c.lhs_contract.end(), is_inner);
+  return lies_by_rows && rows >= kManyRows && rows % (rows > kLeaf ? kLeaf : kLanes) == 0;
 }
 
 PrologueCost::PrologueCost(const Eqn& e, int k, Value made) : stored_(static_cast<double>(made.type().bytes())) {

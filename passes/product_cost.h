@@ -21,6 +21,12 @@ struct ProductSize {
 /// small products always; of large ones only on tensor cores, and only while their terms are few.
 bool takes_epilogue(const ir::Eqn& e, const ir::Target& target);
 
+/// Whether the rows of what follows the product e elementwise are added up, or otherwise reduced, where they are made.
+/// A CPU does that where all of them are, and are so many that the lanes of the order of sums (docs/numerics.md), which
+/// go to memory, are few beside them; where all lanes have as many, so that no two units share one; and where the left
+/// operand lies row by row, so that nothing is lost by taking rows lane by lane.
+bool adds_columns(const ir::Eqn& e, const ir::Eqn& reduce, const ir::Target& target);
+
 /// What it costs to make `made`, which operand k of the product e is or is a view of, where the product's tiles are
 /// filled, again for each tile that reads an element; and what it costs to store it first. Both in bytes that memory
 /// could move meanwhile.

@@ -127,7 +127,7 @@ Schedule schedule_of(const Function& body) {
   for (const Eqn* e : body.eqns()) {
     switch (nest_of(*e)) {
       case Nest::none: break;
-      case Nest::reduction: return schedule_of_reductions(body);  // groups with a reduction hold no other nest
+      case Nest::reduction: return schedule_of_reductions(body);  // that of a product's columns stands behind it
       case Nest::sort: return Schedule::sort;
       case Nest::scatter: return Schedule::scatter;
       case Nest::recurrence: return Schedule::recurrence;

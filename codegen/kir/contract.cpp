@@ -77,11 +77,18 @@ const Phase* prologue_of(const Kernel& kernel, int operand) {
   return &kernel.phases[operand == 1 && is_made(0) ? 1 : 0];
 }
 
-const Phase* epilogue_of(const Kernel& kernel) {
-  std::size_t prologues = 0;
-  for (const int operand : {0, 1}) prologues += prologue_of(kernel, operand) != nullptr;
-  return kernel.phases.size() > prologues ? &kernel.phases[prologues] : nullptr;
+namespace {
+
+/// Phase i of those that come after the contraction.
+const Phase* phase_after(const Kernel& kernel, std::size_t i) {
+  for (const int operand : {0, 1}) i += prologue_of(kernel, operand) != nullptr;
+  return kernel.phases.size() > i ? &kernel.phases[i] : nullptr;
 }
+
+}  // namespace
+
+const Phase* epilogue_of(const Kernel& kernel) { return phase_after(kernel, 0); }
+const Phase* columns_of(const Kernel& kernel) { return phase_after(kernel, 1); }
 
 Contract swapped(const Contract& c) {
   auto exchange = [](Contract::Dims dims) {

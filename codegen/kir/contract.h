@@ -33,7 +33,8 @@ std::size_t outside_of_rows(const Contract::Padding& padding, const std::vector<
 /// The group's contraction; -1 where there is none.
 int contraction_of(const Group& group);
 
-/// The kernel of a group's contraction, of what makes its operands, and of what follows it elementwise.
+/// The kernel of a group's contraction, of what makes its operands, of what follows it elementwise, and of sums of the
+/// columns of that (CPU).
 struct ContractKernel {
   Kernel kernel;
   std::vector<int> inputs;  // of the group, in the order of the parameters; its results are the next
@@ -48,6 +49,9 @@ ContractKernel contract_kernel(const Group& group, const std::optional<StridedOp
 const Phase* prologue_of(const Kernel& kernel, int operand);
 /// Null: the contraction's result is the kernel's.
 const Phase* epilogue_of(const Kernel& kernel);
+/// What ends the totals of columns that the epilogue has added up, those of each lane (docs/numerics.md) row by row:
+/// row, row + 64, row + 128, ...; null: there are none.
+const Phase* columns_of(const Kernel& kernel);
 
 /// How many positions a list of dims has.
 std::int64_t size_of(const Contract::Dims& dims);

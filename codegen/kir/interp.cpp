@@ -469,7 +469,8 @@ Interpreter::Interpreter(const Kernel& kernel) {
   for (const Phase& phase : kernel.phases) phases_.push_back(std::make_unique<const PhaseProgram>(kernel, phase));
   if (!kernel.contract) return;
   contract_ = std::make_unique<const Contract>(*kernel.contract);
-  prologues_ = kernel.phases.size() - (epilogue_of(kernel) ? 1 : 0);
+  const Phase* epilogue = epilogue_of(kernel);
+  prologues_ = epilogue ? static_cast<std::size_t>(epilogue - kernel.phases.data()) : kernel.phases.size();
   params_ = kernel.params.size();
   const Param& result = kernel.params[static_cast<std::size_t>(contract_->result)];
   if (result.access == Param::Access::temporary) sum_bytes_ = result.count * size_bytes(result.dtype);

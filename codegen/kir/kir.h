@@ -192,9 +192,9 @@ struct Kernel {
   std::vector<Param> params;
   std::vector<Phase> phases;  // run one after the other
   /// Of the first two parameters. An operand that is a temporary is made by a phase, its prologue, one element at a
-  /// time; what follows the contraction is at most one phase more, the epilogue, whose axes 0, 1 and 2 are batch, row
-  /// and column: it reads the contraction's result nowhere but there, once (codegen/kir/contract.h). So an emitter may
-  /// make elements of operands where it needs them, and let the epilogue have each sum as it is done.
+  /// time; what follows the contraction is a phase, the epilogue, whose axes 0, 1 and 2 are batch, row and column: it
+  /// reads the contraction's result nowhere but there, once; and perhaps one that ends totals of its columns (codegen/
+  /// kir/contract.h). So an emitter may make operands where it needs them, and let the epilogue have each sum at once.
   std::optional<Contract> contract = std::nullopt;
   /// Without phases as well, of CUDA alone.
   std::shared_ptr<const Attention> attention = nullptr;

@@ -48,7 +48,7 @@ void ContractEmitter::emit() {
     const Block rows = rows_of(row_block), columns = columns_of(column_block);
     emit_unit(rows, columns, row_block, column_block);
     if (plan_.epilogue != EpilogueOf::result) return;
-    if (!plan_.box) return do_epilogue(rows, columns);
+    if (!plan_.box) return for_each_run(rows, [&](const Block& run) { do_epilogue(run, columns); });
     const std::int64_t unit_rows = plan_.unit_batches * plan_.tile_groups * plan_.rows;
     Value first = b_.CreateMul(batch_, constant(unit_rows));
     batch_ = constant(0);  // of what is one batch as the epilogue knows it
@@ -136,7 +136,6 @@ void ContractEmitter::emit_direct_unit(Value batches, Block rows, Block columns)
     shape.prefetched_terms = kPrefetchedTerms;
   }
   make_tiles(shape);
-  Value last_row = b_.CreateSub(b_.CreateAdd(rows.first, rows.count), constant(plan_.tile_rows));
   const auto start_of = [&](const Strides& strides, Value block, Block terms) {
     if (plan_.blocked_dims == 0) return b_.CreateMul(terms.first, constant(strides[0]));
     const auto blocked = [&](const Strides& list) { return Strides(list.begin(), list.begin() + plan_.blocked_dims); };
@@ -147,7 +146,7 @@ void ContractEmitter::emit_direct_unit(Value batches, Block rows, Block columns)
     copy_box(*plan_.box, b_.CreateAdd(constant(c.lhs_offset), offset(c.batch.extents, c.batch.lhs_strides, first)),
              packed_lhs_);
   }
-  auto column_of_tiles = [&](llvm::Function* tile, Value batch, Value i_batch, Value j, Value block) {
+  auto column_of_tiles = [&](llvm::Function* tile, Value batch, Value i_batch, Value j, Value block, const Block& run) {
     Value lhs = plan_.box ? element(c.lhs, packed_lhs_, b_.CreateMul(i_batch, constant(c.batch.lhs_strides.back())))
                           : batch_of(c.lhs, lhs_, lhs_start(), batch_strides, batch);
     Value rhs = batch_of(c.rhs, rhs_, c.rhs_offset, c.batch.rhs_strides, batch);
@@ -155,8 +154,9 @@ void ContractEmitter::emit_direct_unit(Value batches, Block rows, Block columns)
     const Block terms = terms_of(block);
     Value a_term = start_of(term_strides, block, terms), b_term = start_of(c.k.rhs_strides, block, terms);
     if (plan_.has_lhs_columns) a_term = b_.CreateAdd(a_term, j);
-    emit_loop(b_, constant(0), rows.count, plan_.tile_rows, [&](Value i) {
-      Value row = minimum(b_.CreateAdd(rows.first, i), last_row);
+    Value last_row = b_.CreateSub(b_.CreateAdd(run.first, run.count), constant(plan_.tile_rows));
+    emit_loop(b_, constant(0), run.count, plan_.tile_rows, [&](Value i) {
+      Value row = minimum(b_.CreateAdd(run.first, i), last_row);
       Value a = element(c.lhs, lhs, b_.CreateAdd(b_.CreateMul(row, constant(row_stride)), a_term));
       Value b = has_panels ? element(plan_.packed, packed_rhs_,
                                      b_.CreateMul(b_.CreateSub(j, columns.first), constant(plan_.terms)))
@@ -175,12 +175,14 @@ void ContractEmitter::emit_direct_unit(Value batches, Block rows, Block columns)
         Value left = b_.CreateSub(b_.CreateAdd(whole.first, whole.count), first);
         return Block{first, minimum(left, constant(most))};
       };
-      do_epilogue(part(rows, b_.CreateAdd(rows.first, i), plan_.tile_rows), part(columns, j, plan_.tile_columns()), row,
+      do_epilogue(part(run, b_.CreateAdd(run.first, i), plan_.tile_rows), part(columns, j, plan_.tile_columns()), row,
                   j);
     });
   };
   const auto columns_of_tiles = [&](Value batch, Value i, Value block) {
-    emit_tile_columns(columns, [&](llvm::Function* tile, Value j) { column_of_tiles(tile, batch, i, j, block); });
+    emit_tile_columns(columns, [&](llvm::Function* tile, Value j) {
+      for_each_run(rows, [&](const Block& run) { column_of_tiles(tile, batch, i, j, block, run); });
+    });
   };
   emit_loop(b_, constant(0), constant(plan_.term_blocks), 1, [&](Value block) {
     if (plan_.unit_batches == 1) return columns_of_tiles(batches, constant(0), block);
@@ -347,7 +349,19 @@ ContractEmitter::Block ContractEmitter::block_of(Value index, std::int64_t size,
 }
 
 ContractEmitter::Block ContractEmitter::rows_of(Value block) {
-  return block_of(block, plan_.block_rows, plan_.row_blocks, plan_.rows);
+  if (!plan_.takes_lanes()) return block_of(block, plan_.unit_rows, plan_.row_blocks, plan_.rows);
+  Value blocks = constant(kir::kLanes / plan_.block_rows);
+  Value leaf = b_.CreateMul(b_.CreateUDiv(block, blocks), constant(kir::kLeaf));
+  Value lane = b_.CreateMul(b_.CreateURem(block, blocks), constant(plan_.block_rows));
+  return {b_.CreateAdd(leaf, lane), constant(plan_.block_rows)};
+}
+
+// The rows of a unit, as they lie: all at once, or one of each of its lanes after the other.
+void ContractEmitter::for_each_run(Block rows, llvm::function_ref<void(const Block& run)> body) {
+  if (!plan_.takes_lanes()) return body(rows);
+  emit_loop(b_, constant(0), constant(plan_.lane_rows), 1, [&](Value step) {
+    body({b_.CreateAdd(rows.first, b_.CreateMul(step, constant(kir::kLanes))), rows.count});
+  });
 }
 
 ContractEmitter::Block ContractEmitter::columns_of(Value block) {

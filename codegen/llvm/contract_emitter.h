@@ -80,6 +80,7 @@ class ContractEmitter {
   Packing packing_of(bool is_lhs) const;
   Block block_of(Value index, std::int64_t size, std::int64_t blocks, std::int64_t total);
   Block rows_of(Value block);
+  void for_each_run(Block rows, llvm::function_ref<void(const Block& run)> body);
   Block columns_of(Value block);
   Block terms_of(Value block);
   Value offset(const Strides& extents, const Strides& strides, Value flat);

@@ -18,7 +18,8 @@ llvm::Function* declare_phase(llvm::Module& module, const std::string& symbol) {
 namespace {
 
 /// void epilogue(ptr buffers, i64 batch, i64 first_row, i64 end_row, i64 first_column, i64 end_column, ptr sums), of
-/// the contraction that `function` computes. `sums` is where that of row 0 and column 0 would be.
+/// the contraction that `function` computes. `sums` is where that of row 0 and column 0 would be. Rows are counted as
+/// the plan orders them.
 llvm::Function* emit_epilogue(llvm::Function& function, const kir::Kernel& kernel, const kir::Phase& phase,
                               const ContractPlan& plan, const CpuTarget& target) {
   llvm::LLVMContext& context = function.getContext();
@@ -38,7 +39,8 @@ llvm::Function* emit_epilogue(llvm::Function& function, const kir::Kernel& kerne
                   .column_step = plan.epilogue_columns(),
                   .sums = plan.epilogue == EpilogueOf::sums ? argument(6) : nullptr,
                   .sum_stride = plan.sum_stride,
-                  .sum = plan.computed});
+                  .sum = plan.computed,
+                  .lane_rows = plan.is_direct ? 0 : plan.lane_rows});
   return epilogue;
 }
 
@@ -50,7 +52,7 @@ class Emitter {
   void emit() {
     const kir::Phase* epilogue = kernel_.contract ? kir::epilogue_of(kernel_) : nullptr;
     for (const kir::Phase& phase : kernel_.phases) {
-      if (&phase == epilogue && emit_contract(epilogue)) return;
+      if (&phase == epilogue && emit_contract(epilogue)) continue;
       PhaseEmitter(next(), kernel_, phase, target_).emit();
     }
     if (kernel_.contract && !epilogue) emit_contract(nullptr);

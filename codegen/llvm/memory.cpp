@@ -40,7 +40,7 @@ llvm::Value* PhaseEmitter::load(const kir::Load& load, DType dtype) {
 // Of the row and columns at hand: the contraction's elements, rounded as if they had been stored.
 llvm::Value* PhaseEmitter::load_sums(const Part& part, DType dtype) {
   SHEAF_CHECK(vector_.axis == 2, "the sums of a contraction are read outside of the loop over its columns");
-  Value at = b_.CreateAdd(b_.CreateMul(axes_[1], b_.getInt64(part.sum_stride)), axes_[2]);
+  Value at = b_.CreateAdd(b_.CreateMul(part_row_, b_.getInt64(part.sum_stride)), axes_[2]);
   Value address = b_.CreateGEP(scalar_.memory_type(part.sum, 1), part.sums, at);
   llvm::Type* type = scalar_.memory_type(part.sum, vector_.width);
   const llvm::Align align(size_bytes(part.sum));

@@ -113,7 +113,7 @@ void PhaseEmitter::emit(const kir::For& loop_stmt) {
     axes_[loop_stmt.axis] = i;
     emit(loop_stmt.body);
   };
-  if (part_ && loop_stmt.axis == 1) return emit_loop(b_, part_->first_row, part_->end_row, 1, body);
+  if (part_ && loop_stmt.axis == 1) return emit_rows(loop_stmt, *part_);
   if (part_ && loop_stmt.axis == 2) return emit_columns(loop_stmt, *part_);
   switch (loop_stmt.kind) {
     case kir::LoopKind::vector: return emit_vector_loop(loop_stmt);
@@ -130,6 +130,20 @@ void PhaseEmitter::emit(const kir::For& loop_stmt) {
   Value end = b_.getInt64(extent);
   if (const auto& rest = loop_stmt.rest) end = b_.CreateSelect(values_[rest->where], b_.getInt64(rest->extent), end);
   emit_loop(b_, b_.getInt64(0), end, 1, body);
+}
+
+void PhaseEmitter::emit_rows(const kir::For& loop_stmt, const Part& part) {
+  const std::int64_t lane_rows = part.lane_rows;
+  emit_loop(b_, part.first_row, part.end_row, 1, [&](Value row) {
+    part_row_ = axes_[1] = row;
+    if (lane_rows > 0) {
+      const auto scaled = [&](Value v, std::int64_t by) { return b_.CreateMul(v, b_.getInt64(by)); };
+      Value step = b_.CreateURem(row, b_.getInt64(lane_rows)), slot = b_.CreateUDiv(row, b_.getInt64(lane_rows));
+      Value lane = b_.CreateURem(slot, b_.getInt64(kir::kLanes)), leaf = b_.CreateUDiv(slot, b_.getInt64(kir::kLanes));
+      axes_[1] = b_.CreateAdd(b_.CreateAdd(scaled(leaf, kir::kLeaf), scaled(step, kir::kLanes)), lane);
+    }
+    emit(loop_stmt.body);
+  });
 }
 
 void PhaseEmitter::emit(const kir::LaneReduce& reduce) {

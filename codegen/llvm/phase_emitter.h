@@ -25,6 +25,7 @@ class PhaseEmitter {
     llvm::Value* sums = nullptr;  // whose (0, 0) would be here; null: they are in the contraction's result
     std::int64_t sum_stride = 0;  // from row to row
     DType sum = DType::f32;
+    std::int64_t lane_rows = 0;  // rows come lane by lane, so many of each leaf's lanes; 0: as they are numbered
   };
   void emit_part(const Part& part);
 
@@ -49,6 +50,7 @@ class PhaseEmitter {
   void emit(const kir::LaneReduce& reduce);
   void emit(const kir::If& branch);
   void emit(const kir::Barrier&);
+  void emit_rows(const kir::For& loop, const Part& part);
 
   Value expression(const kir::Let& let);
   Value expression(const kir::Scalar& scalar, DType dtype);
@@ -112,6 +114,7 @@ class PhaseEmitter {
   Value masked_out_ = nullptr;  // where a masked-off scalar access goes
   Vector vector_;
   const Part* part_ = nullptr;  // null: all of the phase
+  Value part_row_ = nullptr;  // as the part counts them
   // In a vector loop: the address of each run of elements at axis = 0, computed before the loop.
   std::map<std::pair<kir::BufferId, kir::Index>, Value> run_bases_;
 };

@@ -141,6 +141,62 @@ TEST_CASE("an image without elements has a gradient of max-pooling without eleme
   }
 }
 
+namespace {
+
+struct Layer {
+  Array w, b;
+};
+
+Array perceptron(const std::vector<Layer>& layers, Array x) {
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    x = matmul(x, layers[i].w) + layers[i].b;
+    if (i + 1 < layers.size()) x = relu(x);
+  }
+  return x;
+}
+
+std::vector<Layer> sgd_step(std::vector<Layer> layers, Array x, Array target) {
+  const auto loss = [](std::vector<Layer> p, Array in, Array wanted) {
+    return mean(square(perceptron(p, in) - wanted));
+  };
+  const std::vector<Layer> gradient = grad(loss)(layers, x, target);
+  for (std::size_t i = 0; i < layers.size(); ++i)
+    layers[i] = {layers[i].w - 0.1 * gradient[i].w, layers[i].b - 0.1 * gradient[i].b};
+  return layers;
+}
+
+}  // namespace
+
+TEST_CASE("columns of what a product gives are added up where it is made, and the totals go on from there") {
+  constexpr std::int64_t kMany = 512, kIn = 96, kOut = 160;
+  constexpr double kX = 4.0 * kMany * kIn, kW = 4.0 * kIn * kOut, kY = 4.0 * kMany * kOut, kB = 4.0 * kOut;
+  const Array x = abstract({kMany, kIn}), w = abstract({kIn, kOut}), y = abstract({kMany, kOut}), b = abstract({kOut});
+  const Reduce over{.axes = {0}};
+  const auto masked = [=](Array v, Array u, Array g) {
+    const Array d = where(g > 0, matmul(v, u), 0);
+    return std::pair{d, sum(d, over)};
+  };
+  CHECK(work(masked, x, w, y) == Work{1, kX + kW + 2 * kY + kB});
+  CHECK(work([=](Array v, Array u) { return max(matmul(v, u), over); }, x, w) == Work{1, kX + kW + kB});
+  const auto momentum = [=](Array v, Array u, Array c) { return 0.9 * c + 0.1 * mean(tanh(matmul(v, u)), over); };
+  CHECK(work(momentum, x, w, b) == Work{1, kX + kW + 2 * kB});
+  const auto of_rows = [](Array v, Array u) { return sum(matmul(v, u), {.axes = {0, 1}}); };
+  CHECK(work(of_rows, abstract({8, kMany / 8, kIn}), w) == Work{1, kX + kW + kB});
+  // Of few rows the lanes would be as large as the product; and of so many, some lanes have a row more than others.
+  for (const std::int64_t rows : {128, 500})
+    CHECK(work([=](Array v, Array u) { return sum(matmul(v, u), over); }, abstract({rows, kIn}), w).kernels == 2);
+}
+
+TEST_CASE("a training step of a perceptron is a kernel for each of its products, each of which reads and writes once") {
+  constexpr std::int64_t kBatch = 256, kWidth = 128;
+  constexpr double kRowsBytes = 4.0 * kBatch * kWidth, kWeights = 4.0 * kWidth * kWidth, kBias = 4.0 * kWidth;
+  const Array x = abstract({kBatch, kWidth}), w = abstract({kWidth, kWidth}), b = abstract({kWidth});
+  // Forward: x, w, b -> y; the last also the target, and the bias anew. dw: x, dy, w -> w. dx: dy, w, y, b -> dx, b.
+  constexpr double kForward = 3 * (2 * kRowsBytes + kWeights + kBias) + kRowsBytes + kBias;
+  constexpr double kBackward = 3 * (2 * kRowsBytes + 2 * kWeights) + 2 * (3 * kRowsBytes + kWeights + 2 * kBias);
+  CHECK(work(sgd_step, std::vector<Layer>(3, {w, b}), x, x) == Work{8, kForward + kBackward});
+}
+
 TEST_CASE("random bits are made where they are used, and lie in no memory") {
   const auto dropout = [](Array x, Array key) {
     return where(random::bernoulli(key, {kRows, kColumns}, 0.9), x / 0.9, 0);
@@ -228,6 +284,26 @@ TEST_CASE("what is fused gives the bits of one op after another, whatever the le
     check([](Array v, Array d) { return concatenate({v, -d, v(slice(), slice(0, 1))}, 1) * 3; }, x, g);
     check([](Array v) { return reshape(log_softmax(v), {-1}); }, x);
   }
+}
+
+TEST_CASE("columns of what a product gives have the bits of sums of their own") {
+  const auto check = [](const auto& f, const auto&... x) { CHECK(same(jit(f)(x...), f(x...))); };
+  const auto draw = [](std::uint64_t seed, const Shape& shape, DType t) {
+    return convert(random::normal(random::key(seed), shape), t);
+  };
+  for (const DType t : {f32, bf16, f64})
+    for (const auto& [rows, in, out] : {std::tuple{256, 64, 100}, {1024, 300, 400}, {32768, 8, 12}}) {
+      CAPTURE(rows);
+      const Array x = draw(1, {rows, in}, t), w = draw(2, {in, out}, t), g = draw(3, {rows, out}, t);
+      check(
+          [](Array v, Array u, Array d) {
+            const Array y = where(d > 0, matmul(v, u), 0), total = sum(y, {.axes = {0}});
+            return std::tuple{y, total * 0.5 - d[0], max(y, {.axes = {0}}), y - total, sum(y, {.axes = {1}})};
+          },
+          x, w, g);
+    }
+  const Array x = draw(1, {320, 40}, f32), w = draw(2, {40, 40}, f32);
+  check(sgd_step, std::vector<Layer>(3, {w * 0.1, w[0]}), x, x);
 }
 
 TEST_CASE("columns that are added up by the way have the bits of a sum of their own, whatever the number of rows") {

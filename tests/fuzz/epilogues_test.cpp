@@ -15,6 +15,7 @@ class Generator : tests::Choices {
 
   FunctionRef program(int size) {
     m_ = pick(1, 40), n_ = pick(1, 70), k_ = pick(1, 30);
+    if (pick(0, 2) == 0) m_ = 64 * pick(4, 7), n_ = pick(2, 20), k_ = pick(1, 6);  // columns are added up on the way
     const DType t = pick(0, 3) ? f32 : bf16;
     x_ = b_.param(Type(t, {m_, k_}));
     w_ = b_.param(Type(t, {k_, n_}));
@@ -23,6 +24,9 @@ class Generator : tests::Choices {
     values_ = {b_.param(Type(t, {m_, n_})), product(x_, w_)};
     for (int i = 0; i < size; ++i) values_.push_back(step());
     Values results{values_.back(), b_.emit(ops::reduce, {any()}, ops::Reduce{.dims = {pick(0, 1)}})};
+    for (const ReduceKind kind : {ReduceKind::sum, ReduceKind::max})
+      results.push_back(
+          b_.emit(ops::add, {b_.emit(ops::reduce, {any()}, ops::Reduce{.kind = kind, .dims = {0}}), bias_}));
     if (pick(0, 1)) results.push_back(any());
     return b_.finish(std::move(results));
   }

@@ -107,6 +107,20 @@ TEST_CASE("a contraction reads through anything that is no nest, and only what i
                 "%0: f32[4, 4] = dot %x, %x {lhs=[1], rhs=[0]}\n%1: f32[4, 4] = neg %0\n%r: f32[4, 4] = transpose %1 "
                 "{perm=[1, 0]}",
                 "f32[4, 4]") == "schedule=contract has no place for transpose of its result");
+  const std::string products = "%0: f32[40, 40] = dot %x, %x {lhs=[1], rhs=[0]}\n";
+  CHECK(refusal("schedule=contract", "f32[40, 40]",
+                products + "%1: f32[40, 40] = neg %0\n%2: f32[40] = reduce %1 {dims=[0]}\n%r: f32[40] = neg %2",
+                "f32[40]") == "fits");
+  CHECK(refusal("schedule=contract", "f32[40, 40]", products + "%r: f32[40] = reduce %0 {dims=[1]}", "f32[40]") ==
+        "schedule=contract has no place for reduce of its result");
+  CHECK(refusal("schedule=contract", "f32[40, 40]",
+                products + "%1: f32[40] = reduce %0 {dims=[0]}\n%2: f32[40, 40] = broadcast %1 {shape=[40, 40], "
+                           "dims=[1]}\n%r: f32[40, 40] = add %0, %2",
+                "f32[40, 40]") == "schedule=contract has no place for broadcast of its result");
+  CHECK(refusal("schedule=contract", "f32[40, 40]",
+                products + "%1: f32[40] = reduce %x {dims=[0]}\n%2: f32[40, 40] = broadcast %1 {shape=[40, 40], "
+                           "dims=[1]}\n%r: f32[40, 40] = add %0, %2",
+                "f32[40, 40]") == "schedule=contract has no place for reduce");
   const auto module = ir::parse(
       "func @f(%x: f32[4, 4], %y: f32[2]) -> f32[4, 4], f32[2] {\n%r: f32[4, 4], %s: f32[2] = kernel %x, %y "
       "{schedule=contract} (%x: f32[4, 4], %y: f32[2]) {\n%r: f32[4, 4] = dot %x, %x {lhs=[1], rhs=[0]}\n%s: f32[2] = "

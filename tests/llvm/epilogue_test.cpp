@@ -1,5 +1,6 @@
 // What follows a product, done to its sums while they are at hand: to the bit what the interpreter makes of the product
-// first and of the rest then, in place of an operand too, on every path that a product takes.
+// first and of the rest then, in place of an operand too, on every path that a product takes; and so are totals of its
+// columns.
 #include <array>
 #include <cstring>
 #include <random>
@@ -18,9 +19,11 @@ struct Followed {
   DType in = f32, out = f32;
   bool is_stored = false;  // the product itself
   bool is_turned = false;  // y lies as [columns, terms]
+  bool adds_columns = false;
 };
 
-/// max(x y + bias, residual), in the place of the residual.
+/// max(x y + bias, residual), in the place of the residual. With totals of columns, bias minus its sums, and its
+/// lowest.
 kir::Kernel followed(const Followed& f) {
   kir::GroupMaker g;
   const Shape dims{f.batch, f.rows, f.columns};
@@ -37,8 +40,13 @@ kir::Kernel followed(const Followed& f) {
   const int wide = f.out == f32 ? dot : g.map(b.finish(b.convert(b.arg(0, f.out), f32)), {dot}, dims);
   const int sum = g.map(ir::ScalarOp::add, {wide, g.broadcast(bias, {2}, dims)}, dims);
   g.group.results = {g.map(ir::ScalarOp::max, {sum, residual}, dims)};
+  const int result = g.group.results[0];
   if (f.is_stored) g.group.results.push_back(dot);
-  const std::vector<std::int64_t> in_place = {residual, -1};
+  if (f.adds_columns) {
+    const int total = g.map(ir::ScalarOp::sub, {bias, g.reduce(ir::ReduceKind::sum, result, {0, 1})}, {f.columns});
+    g.group.results.insert(g.group.results.end(), {total, g.reduce(ir::ReduceKind::min, result, {0, 1})});
+  }
+  const std::vector<std::int64_t> in_place = {residual, -1, -1, -1};
   const auto operand = [&](int node) { return *kir::strided_operand(g.group, node); };
   return kir::contract_kernel(g.group, operand(x), operand(y), {in_place.data(), g.group.results.size()}).kernel;
 }
@@ -81,7 +89,8 @@ void check_followed(const Followed& f, const CpuTarget& target, std::mt19937& ra
         compiled.function(i)(buffers.data(), unit, unit + 1, aligned);
     }
     CHECK(actual[kResidual] == expected[kResidual]);
-    if (f.is_stored) CHECK(actual[kResult + 1] == expected[kResult + 1]);
+    const int results = 1 + (f.is_stored ? 1 : 0) + (f.adds_columns ? 2 : 0);
+    for (int j = kResult + 1; j < kResult + results; ++j) CHECK(actual[j] == expected[j]);
   }
 }
 
@@ -116,6 +125,40 @@ TEST_CASE(
         check_followed(
             {.batch = 2, .rows = rows, .columns = 41, .terms = 131, .is_stored = is_stored, .is_turned = true}, target,
             random);
+    }
+  }
+}
+
+TEST_CASE(
+    "columns of what follows a product are added up in the order of sums, whatever the path, the tile and the unit") {
+  std::mt19937 random(9);
+  for (const CpuTarget& target : runnable_targets()) {
+    if (!target.has_fma) continue;
+    for (const bool is_stored : {false, true}) {
+      for (const bool is_turned : {false, true})  // so packed: once for all units, or in several blocks of terms
+        for (const auto& [rows, columns, terms] : {std::array<std::int64_t, 3>{64, 33, 9},  // a row in each lane
+                                                   {320, 130, 5},
+                                                   {704, 40, 20},
+                                                   {128, 7, 700},
+                                                   {32768, 3, 2}})  // two leaves
+          check_followed({.batch = 1,
+                          .rows = rows,
+                          .columns = columns,
+                          .terms = terms,
+                          .is_stored = is_stored,
+                          .is_turned = is_turned,
+                          .adds_columns = true},
+                         target, random);
+      for (const DType t : {bf16, f16, DType::i8})
+        check_followed({.batch = 1,
+                        .rows = 384,
+                        .columns = 45,
+                        .terms = 70,
+                        .in = t,
+                        .out = t == DType::i8 ? DType::i32 : t,
+                        .is_stored = is_stored,
+                        .adds_columns = true},
+                       target, random);
     }
   }
 }

@@ -1,11 +1,13 @@
 // Contract: dimension numbers to four lists of strided dims. The sums themselves are the emitter's; what makes an
-// operand that does not lie in memory, and what follows the sums, are maps of one element.
+// operand that does not lie in memory, and what follows the sums, are maps of one element. Columns of what follows are
+// added up as it is made.
 #include "codegen/kir/contract.h"
 
 #include <algorithm>
 
 #include "codegen/kir/estimate.h"
-#include "codegen/kir/reader.h"
+#include "codegen/kir/templates/columns.h"
+#include "codegen/kir/templates/template.h"
 #include "ir/check.h"
 #include "ir/literal.h"
 
@@ -193,8 +195,16 @@ Phase prologue(const Group& g, const Kernel& kernel, BufferId to, const MadeOper
 
 // ---- what follows ----
 
+/// The reductions over all rows of what follows.
+std::vector<int> column_sums_of(const Group& g) {
+  std::vector<int> nodes;
+  for (int node = g.num_inputs; node < std::ssize(g.nodes); ++node)
+    if (g.as<low::Reduce>(node) && !is_inlinable(g, node)) nodes.push_back(node);
+  return nodes;
+}
+
 Phase epilogue(const Group& g, const Kernel& kernel, int node, const NodeBuffers& buffers,
-               const std::vector<BufferId>& results) {
+               const std::vector<Target>& results, const ColumnTotals* totals) {
   const Contract& c = *kernel.contract;
   PhaseBuilder b(kernel.params, size_of(c.batch));
   IndexPool& pool = b.indices();
@@ -205,14 +215,36 @@ Phase epilogue(const Group& g, const Kernel& kernel, int node, const NodeBuffers
     for (Index digit : unflatten(pool, flat, dims->extents)) at.push_back(digit);
   Reader reader(b, g, buffers);
   reader.bind(node, at, b.load(c.result, flatten(pool, at, g.dims(node))));
-  std::vector<ValueId> values;
-  for (int r : g.results) values.push_back(reader.read(r, at));
+  std::vector<ValueId> values, of_columns;
+  for (const Target& t : results) values.push_back(reader.read(t.node, at));
+  for (int n : column_sums_of(g)) of_columns.push_back(reader.read(g.nodes[n].operands[0], at));
   SHEAF_CHECK(reader.ok(), "what follows a contraction reads more of it than the element at hand");
   for (std::size_t j = 0; j < results.size(); ++j)
-    if (results[j] != c.result) b.store(results[j], flatten(pool, at, g.dims(node)), values[j]);
+    if (results[j].buffer != c.result) b.store(results[j].buffer, flatten(pool, at, g.dims(node)), values[j]);
+  if (totals) totals->add_row(b, row, column, of_columns);
   b.end();
   b.end();
   return b.finish(1000);
+}
+
+/// What becomes of each column's totals.
+Phase ends_of_columns(const Group& g, const Kernel& kernel, const NodeBuffers& buffers, const ColumnTotals& totals,
+                      const std::vector<Target>& results) {
+  PhaseBuilder b(kernel.params, totals.units());
+  IndexPool& pool = b.indices();
+  totals.finish(b, [&](Index column, const std::vector<ValueId>& sums) {
+    Reader reader(b, g, buffers);
+    const std::vector<int> nodes = column_sums_of(g);
+    for (std::size_t i = 0; i < nodes.size(); ++i)
+      reader.bind(nodes[i], unflatten(pool, column, g.dims(nodes[i])), sums[i]);
+    std::vector<ValueId> values;
+    for (const Target& t : results) values.push_back(reader.read(t.node, unflatten(pool, column, g.dims(t.node))));
+    SHEAF_CHECK(reader.ok(), "what follows a contraction reads more of it than the column at hand");
+    for (std::size_t j = 0; j < results.size(); ++j) b.store(results[j].buffer, column, values[j]);
+  });
+  Phase phase = b.finish(0);
+  phase.unit_ps = estimate_unit_ps(phase);
+  return phase;
 }
 
 }  // namespace
@@ -285,16 +317,26 @@ ContractKernel contract_kernel(const Group& g, const std::optional<StridedOperan
   for (int i = 0; i < g.num_inputs; ++i)
     if (buffers[i] < 0) read(i);
   kernel.contract->result = -1;
-  std::vector<BufferId> results;
+  std::vector<Target> results, of_columns;
   for (int r : g.results) {
     const bool is_sum = r == node || is_alone;
-    results.push_back(param(r, is_sum && !is_alone ? Param::Access::read_write : Param::Access::write));
-    if (is_sum) kernel.contract->result = results.back();
+    const BufferId buffer = param(r, is_sum && !is_alone ? Param::Access::read_write : Param::Access::write);
+    (is_alone || g.dims(r) == g.dims(node) ? results : of_columns).push_back({r, buffer});
+    if (is_sum) kernel.contract->result = buffer;
   }
   if (kernel.contract->result < 0) kernel.contract->result = param(node, Param::Access::temporary);
+  std::optional<ColumnTotals> totals;
+  if (!of_columns.empty()) {
+    totals.emplace(g, column_sums_of(g), size_of(kernel.contract->m), size_of(kernel.contract->n),
+                   [&](DType t, std::int64_t count) {
+                     kernel.params.push_back({t, count, Param::Access::temporary});
+                     return static_cast<BufferId>(kernel.params.size()) - 1;
+                   });
+  }
   for (const int k : {0, 1})
     if (made[k]) kernel.phases.push_back(prologue(g, kernel, k, *made[k], buffers));
-  if (!is_alone) kernel.phases.push_back(epilogue(g, kernel, node, buffers, results));
+  if (!is_alone) kernel.phases.push_back(epilogue(g, kernel, node, buffers, results, totals ? &*totals : nullptr));
+  if (totals) kernel.phases.push_back(ends_of_columns(g, kernel, buffers, *totals, of_columns));
   return all;
 }
 

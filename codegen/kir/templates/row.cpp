@@ -7,6 +7,7 @@
 
 #include "codegen/kir/estimate.h"
 #include "codegen/kir/reduction.h"
+#include "codegen/kir/templates/columns.h"
 #include "codegen/kir/templates/template.h"
 #include "ir/check.h"
 #include "ir/columns.h"
@@ -100,91 +101,9 @@ bool is_among(const std::vector<int>& nodes, int node) {
   return std::find(nodes.begin(), nodes.end(), node) != nodes.end();
 }
 
-/// What columns come to, lane by lane: in temporaries of [leaves x lanes, length], until `finish` combines them.
-class Columns {
- public:
-  Columns(KernelBuilder& k, const RowForm& form)
-      : k_(k), form_(form), lanes_(std::clamp<std::int64_t>(form.rows, 1, kLanes)), leaves_(count_leaves(form.rows)) {
-    std::vector<Reduction> reductions;
-    for (int node : form.columns) reductions.push_back(reduction_of(k.group(), node));
-    reduction_ = together(reductions);
-    for (DType part : reduction_.parts) totals_.push_back(k.temporary(part, slots() * form.length));
-  }
-
-  /// Of each leaf, its lanes: rows slot_row(slot, 0), slot_row(slot, 1), ... as far as there are any.
-  std::int64_t slots() const { return leaves_ * lanes_; }
-  std::int64_t rows_of_slot() const { return (std::min(form_.rows, kLeaf) + kLanes - 1) / kLanes; }
-  Index slot_row(IndexPool& pool, Index slot, Index step) const {
-    const Position at = unflatten(pool, slot, {leaves_, lanes_});
-    return pool.add(pool.add(pool.scale(at[0], kLeaf), pool.scale(step, kLanes)), at[1]);
-  }
-  /// Every slot has the same number of rows.
-  bool are_even() const { return form_.rows < kLanes || form_.rows % (leaves_ == 1 ? kLanes : kLeaf) == 0; }
-
-  void begin(PhaseBuilder& b, Index slot) {
-    for_each_column(b, {form_.length},
-                    [&](Index c) { store_state(b, totals_, at(b.indices(), slot, c), reduction_.identity(b)); });
-  }
-  /// Which one the next row is of.
-  void set_slot(Index slot) { slot_ = slot; }
-  /// Element c of row `row` of the slot: one value for each of the reductions' operands.
-  void add(PhaseBuilder& b, Index row, Index c, const std::vector<ValueId>& values) {
-    State right;
-    for (std::size_t i = 0, part = 0; i < values.size(); ++i) {
-      right.push_back(b.convert(values[i], reduction_.parts[part++]));
-      const bool has_index = k_.group().as<low::ArgReduce>(form_.columns[i]) != nullptr;
-      if (has_index) right.push_back(b.index_value(row, reduction_.parts[part++]));
-    }
-    const Index to = at(b.indices(), slot_, c);
-    store_state(b, totals_, to, reduction_.combine(b, load_state(b, totals_, to), right));
-  }
-
-  /// The phase that makes the results.
-  void finish(const std::vector<Target>& results) {
-    const std::int64_t width = std::min<std::int64_t>(form_.length, kWidth);
-    const std::int64_t blocks = (form_.length + width - 1) / width, rest = form_.length - (blocks - 1) * width;
-    PhaseBuilder b = k_.begin_phase(blocks);
-    combine(b, b.indices().scale(b.unit(), width), {width, Rest{b.in_range(b.unit(), blocks - 1, blocks), rest}},
-            results);
-    k_.end_phase(b);
-  }
-
- private:
-  static constexpr std::int64_t kWidth = 256;  // columns of a unit
-
-  Index at(IndexPool& pool, Index slot, Index c) const { return pool.add(pool.scale(slot, form_.length), c); }
-
-  void combine(PhaseBuilder& b, Index first, const ColumnRun& columns, const std::vector<Target>& results) {
-    IndexPool& pool = b.indices();
-    const auto column = [&](Index c) { return pool.add(first, c); };
-    const Index leaf = b.axis(b.begin_for("leaf", leaves_, LoopKind::serial));
-    combine_lane_rows(b, reduction_, totals_, columns, lanes_,
-                      [&](Index l, Index c) { return at(pool, pool.add(pool.scale(leaf, lanes_), l), column(c)); });
-    b.end();
-    combine_leaf_rows(b, reduction_, totals_, columns, leaves_,
-                      [&](Index j, Index c) { return at(pool, pool.scale(j, lanes_), column(c)); });
-    for_each_column(b, columns, [&](Index c) {
-      const State total = load_state(b, totals_, column(c));
-      std::size_t end = 0;
-      for (int node : form_.columns) {
-        end += k_.group().as<low::ArgReduce>(node) ? 2 : 1;  // an index reduction's result is its index
-        for (const Target& t : results)
-          if (t.node == node) b.store(t.buffer, column(c), b.convert(total[end - 1], k_.group().dtype(node)));
-      }
-    });
-  }
-
-  KernelBuilder& k_;
-  const RowForm& form_;
-  std::int64_t lanes_, leaves_;
-  Reduction reduction_;  // of all columns' heroes together
-  std::vector<BufferId> totals_;
-  Index slot_;
-};
-
 class RowTemplate {
  public:
-  RowTemplate(const KernelBuilder& k, const RowForm& form, const std::vector<Target>& results, Columns* columns)
+  RowTemplate(const KernelBuilder& k, const RowForm& form, const std::vector<Target>& results, ColumnTotals* columns)
       : k_(k), g_(k.group()), form_(form), columns_(columns) {
     for (const Target& t : results) {
       if (is_among(form.columns, t.node)) continue;
@@ -197,10 +116,11 @@ class RowTemplate {
 
   int threads() const { return threads_; }
 
-  /// One row.
-  void emit(PhaseBuilder& b, Index row) {
+  /// One row, and of which slot it is, where columns are added up.
+  void emit(PhaseBuilder& b, Index row, Index slot = {}) {
     b_ = &b;
     row_ = row;
+    slot_ = slot;
     kept_at_ = unflatten(b.indices(), row, form_.kept);
     reduced_.clear();
     stored_.clear();
@@ -380,7 +300,7 @@ class RowTemplate {
       if (!is_in_place(per_element_[i])) b_->store(per_element_[i].buffer, flat, values[i]);
     std::vector<ValueId> of_columns;
     for (int node : form_.columns) of_columns.push_back(read(at_r, operand_of(node), element_at(r)));
-    if (columns_) columns_->add(*b_, row_, r, of_columns);
+    if (columns_) columns_->add(*b_, slot_, row_, r, of_columns);
     b_->end();
   }
 
@@ -394,11 +314,11 @@ class RowTemplate {
   const KernelBuilder& k_;
   const Group& g_;
   const RowForm& form_;
-  Columns* columns_;  // null: there are none
+  ColumnTotals* columns_;  // null: there are none
   std::vector<Target> per_row_, per_element_;
   int threads_ = 1;
   PhaseBuilder* b_ = nullptr;
-  Index row_;
+  Index row_, slot_;
   Position kept_at_;
   std::vector<std::pair<int, ValueId>> reduced_;
   std::vector<Stored> stored_;
@@ -412,16 +332,15 @@ class RowTemplate {
 
 namespace {
 
-double row_ps(const KernelBuilder& k, const RowForm& form, RowTemplate& rows, Columns* columns) {
+double row_ps(const KernelBuilder& k, const RowForm& form, RowTemplate& rows) {
   PhaseBuilder sketch = k.begin_phase(form.rows);
-  if (columns) columns->set_slot(sketch.unit());
-  rows.emit(sketch, sketch.unit());
+  rows.emit(sketch, sketch.unit(), sketch.unit());
   return static_cast<double>(estimate_unit_ps(KernelBuilder::sketch(sketch)));
 }
 
 /// How many slots of one leaf a unit takes: what takes about its time, and as much as makes long runs in memory, in
 /// which rows of lanes next to each other lie.
-std::int64_t slots_of_unit(const KernelBuilder& k, const RowForm& form, const Columns& columns, double row_ps) {
+std::int64_t slots_of_unit(const KernelBuilder& k, const RowForm& form, const ColumnTotals& columns, double row_ps) {
   constexpr std::int64_t kRun = 512;  // elements
   const std::int64_t lanes = std::min<std::int64_t>(columns.slots(), kLanes);
   std::int64_t count = choose_blocking(k.grain(), lanes, static_cast<double>(columns.rows_of_slot()) * row_ps).block;
@@ -432,9 +351,10 @@ std::int64_t slots_of_unit(const KernelBuilder& k, const RowForm& form, const Co
 /// A unit takes the rows of some slots, in the order in which they lie in memory.
 void rows_and_columns(KernelBuilder& k, const RowForm& form, const std::vector<Target>& results) {
   SHEAF_CHECK(!k.grain().is_gpu(), "a row kernel that adds up columns on a GPU");
-  Columns columns(k, form);
+  ColumnTotals columns(k.group(), form.columns, form.rows, form.length,
+                       [&](DType t, std::int64_t count) { return k.temporary(t, count); });
   RowTemplate rows(k, form, results, &columns);
-  const std::int64_t count = slots_of_unit(k, form, columns, row_ps(k, form, rows, &columns));
+  const std::int64_t count = slots_of_unit(k, form, columns, row_ps(k, form, rows));
   PhaseBuilder b = k.begin_phase(columns.slots() / count);
   IndexPool& pool = b.indices();
   const Index first = pool.scale(b.unit(), count);
@@ -449,15 +369,20 @@ void rows_and_columns(KernelBuilder& k, const RowForm& form, const std::vector<T
       Index row = pool.add(first_row, lane);
       // One number, of which divisions by the kept dims are short.
       if (form.kept.size() > 1) row = b.index_of(b.index_value(row), pool.range(row));
-      columns.set_slot(pool.add(first, lane));
       if (!columns.are_even()) b.begin_if(b.in_range(row, 0, form.rows));
-      rows.emit(b, row);
+      rows.emit(b, row, pool.add(first, lane));
       if (!columns.are_even()) b.end();
     });
     b.end();
   }
   k.end_phase(b);
-  columns.finish(results);
+  PhaseBuilder last = k.begin_phase(columns.units());
+  columns.finish(last, [&](Index c, const std::vector<ValueId>& totals) {
+    for (std::size_t i = 0; i < totals.size(); ++i)
+      for (const Target& t : results)
+        if (t.node == form.columns[i]) last.store(t.buffer, c, totals[i]);
+  });
+  k.end_phase(last);
 }
 
 }  // namespace
@@ -469,7 +394,7 @@ void row_template(KernelBuilder& k, const std::vector<Target>& results) {
   if (form.length == 0) form.columns.clear();  // there are none to add up
   if (!form.columns.empty()) return rows_and_columns(k, form, results);
   RowTemplate rows(k, form, results, nullptr);
-  const Blocking blocking = choose_blocking(k.grain(), form.rows, row_ps(k, form, rows, nullptr));
+  const Blocking blocking = choose_blocking(k.grain(), form.rows, row_ps(k, form, rows));
   PhaseBuilder b = k.begin_phase(blocking.units());
   for_each_item(b, blocking, b.unit(), "o", [&](Index row) { rows.emit(b, row); });
   k.end_phase(b, rows.threads());

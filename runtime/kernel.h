@@ -54,8 +54,8 @@ class Kernel {
 
   /// On the CPU: what phases before the last pack, so that whoever has such a copy may give that.
   const std::vector<codegen::PackedOperand>& packed_operands() const { return packed_operands_; }
-  /// On the CPU: runs all phases on the pool, or on this thread where that is quicker; but machine code skips those that
-  /// would make the copies which were given: bit i of `packed` is phase i. Throws what the interpreter throws, and
+  /// On the CPU: runs all phases on the pool, or on this thread where that is quicker; but machine code skips those
+  /// that would make the copies which were given: bit i of `packed` is phase i. Throws what the interpreter throws, and
   /// std::bad_alloc where there is no memory for scratch.
   void run(void* const* buffers, std::uint32_t packed);
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "ir/graph.h"
-#include "runtime/buffer.h"
 #include "ir/recycled.h"
+#include "runtime/buffer.h"
 #include "sheaf/array.h"
 
 namespace sheaf {

@@ -143,7 +143,8 @@ struct Scratch {
 };
 
 /// A body run for axis 0 ("unit") = 0 .. extent - 1, in any order and on any threads: units never touch the same
-/// element of a parameter unless both read, or both update it. Everything but the parameters belongs to the phase, so phases stand alone.
+/// element of a parameter unless both read, or both update it. Everything but the parameters belongs to the phase, so
+/// phases stand alone.
 struct Phase {
   std::vector<Axis> axes;  // axes[0] is the parallel one
   std::vector<DType> values;  // by ValueId

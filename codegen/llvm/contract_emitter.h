@@ -54,14 +54,14 @@ class ContractEmitter {
   struct Packing {
     DType dtype;
     const Strides* extents;
-    const Strides* strides;                // of m or n
+    const Strides* strides;  // of m or n
     const Strides* term_strides;
     std::int64_t width = 1;
     bool is_lhs = false;
   };
   struct Block {
     Value first, count;
-  };    // of rows, columns or terms
+  };  // of rows, columns or terms
 
   // contract_emitter.cpp
   void emit_unit(Block rows, Block columns, Value row_block, Value column_block);
@@ -155,12 +155,12 @@ class ContractEmitter {
   ScalarEmitter scalar_;
 
   llvm::Function* tile_ = nullptr;
-  llvm::Function* edge_tile_ = nullptr;    // of the last columns
+  llvm::Function* edge_tile_ = nullptr;  // of the last columns
   Value lhs_ = nullptr, rhs_ = nullptr, out_ = nullptr;  // parameters; exchanged if the plan says so
-  Value packed_lhs_ = nullptr, packed_rhs_ = nullptr;    // of the current unit
+  Value packed_lhs_ = nullptr, packed_rhs_ = nullptr;  // of the current unit
   Value sums_ = nullptr;
   Value batch_ = nullptr;  // of the current unit
-  Value row_from_ = nullptr, row_to_ = nullptr;          // of the box that is copied
+  Value row_from_ = nullptr, row_to_ = nullptr;  // of the box that is copied
 };
 
 }  // namespace sheaf::codegen

@@ -77,13 +77,16 @@ void check_followed(const Followed& f, const CpuTarget& target, std::mt19937& ra
   std::vector<std::vector<std::byte>> expected = before;
   kir::Interpreter(kernel).run(pointers(expected).data());
   const Compiled compiled(kernel, target);
+  std::vector<ContractPlan::Phase> phases = plan.phases;
+  if (const kir::Phase* columns = kir::columns_of(kernel))
+    phases.push_back({.units = columns->axes[0].extent, .scratch_bytes = kir::scratch_bytes(*columns)});
   for (const bool is_backwards : {false, true}) {
     std::vector<std::vector<std::byte>> actual = before;
     const std::vector<void*> buffers = pointers(actual);
-    for (int i = 0; i < std::ssize(plan.phases); ++i) {
-      std::vector<std::byte> scratch(plan.phases[i].scratch_bytes + 64, std::byte{0xff});
+    for (int i = 0; i < std::ssize(phases); ++i) {
+      std::vector<std::byte> scratch(phases[i].scratch_bytes + 64, std::byte{0xff});
       std::byte* aligned = scratch.data() + (64 - reinterpret_cast<std::uintptr_t>(scratch.data()) % 64);
-      const std::int64_t units = plan.phases[i].units;
+      const std::int64_t units = phases[i].units;
       if (!is_backwards) compiled.function(i)(buffers.data(), 0, units, aligned);
       for (std::int64_t unit = units; is_backwards && unit-- > 0;)
         compiled.function(i)(buffers.data(), unit, unit + 1, aligned);

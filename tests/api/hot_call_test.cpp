@@ -97,6 +97,7 @@ TEST_CASE(
     return std::vector<std::int64_t>{c.kernels_compiled, c.kernels_loaded, c.interpreted_launches, stats().traces};
   };
   const auto fresh = [] { return runtime::Allocator::host().stats().fresh_bytes; };
+  synchronize();  // what made x and w
   const std::vector<std::int64_t> before = counted();
   const std::int64_t fresh_before = fresh(), launches_before = c.launches;
   f(x, w).wait();

@@ -13,6 +13,7 @@
 #include "ir/ops/attrs.h"
 #include "passes/emit.h"
 #include "passes/grouping.h"
+#include "passes/remake.h"
 
 namespace sheaf::passes {
 
@@ -37,6 +38,12 @@ bool has_many_numbers(const Function& f) {
     if (numbers.size() > kMany) return true;
   }
   return false;
+}
+
+Grouping grouping_of(const Function& f, const Target& target) {
+  Grouping grouping = group_equations(f, target);
+  make_again(f, grouping);
+  return grouping;
 }
 
 bool is_barrier(const Eqn& e) { return std::holds_alternative<lowering::Barrier>(e.op->lower(e)); }
@@ -95,18 +102,22 @@ class Body {
   void add_sources(Value v, absl::flat_hash_set<Value>& seen, Values& all) const {
     if (!seen.insert(v).second) return;
     if (!v.eqn()) return all.push_back(v);
-    const int group = grouping_.group[v];
-    if (group == index_ || is_constant(v)) return;
-    if (group >= 0) return all.push_back(v);
+    if (grouping_.group[v] == index_ || is_constant(v)) return;
+    if (is_elsewhere(v)) return all.push_back(v);
     for (Value in : v.eqn()->operands) add_sources(in, seen, all);
+  }
+
+  // What another group stores.
+  bool is_elsewhere(Value v) const {
+    const int group = grouping_.group[v];
+    return group >= 0 && group != index_ && !grouping_.made_again.contains(v);
   }
 
   Value read(Value v) {
     if (auto it = map_.find(v); it != map_.end()) return it->second;
     const bool is_dense =
         is_constant(v) && (v.rank() > 0 || reads_in_memory_ || (reads_numbers_ && is_float(v.dtype())));
-    const int group = grouping_.group[v];
-    if (!v.eqn() || is_dense || (group >= 0 && group != index_)) {
+    if (!v.eqn() || is_dense || is_elsewhere(v)) {
       operands_.push_back(v);
       return map_[v] = b_.param(v.type(), v.name());
     }
@@ -139,7 +150,7 @@ class Writer {
   Writer(const Function& f, const Target& target)
       : f_(f),
         target_(target),
-        grouping_(group_equations(f, target)),
+        grouping_(grouping_of(f, target)),
         reads_numbers_(has_many_numbers(f)),
         plan_(f.name()) {}
 

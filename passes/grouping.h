@@ -1,6 +1,8 @@
 // Which equations share a kernel: the decision half of fusion. passes/fuse.cpp writes it down as a plan.
 #pragma once
 
+#include <absl/container/flat_hash_set.h>
+
 #include <vector>
 
 #include "ir/graph.h"
@@ -18,6 +20,7 @@ struct Group {
 struct Grouping {
   std::vector<Group> groups;   // each reads earlier groups only
   ir::ValueTable<int> group;   // of each value; -1: made again by whoever reads it
+  absl::flat_hash_set<ir::Value> made_again = {};  // by other groups than theirs, too
 };
 
 Grouping group_equations(const ir::Function& f, const ir::Target& target);

@@ -65,8 +65,8 @@ TEST_CASE("a gradient that is out of memory is told of the checkpoints that it c
   CHECK(
       advice_in(text) ==
       fmt::format("what would take less memory:\n"
-                  "  checkpoint(f) of parts of the function would make again what is kept for the gradient: 30 MiB of "
-                  "the 31.2 MiB that intermediate results take, 1 MiB of it f32[1024, 256] made at "
+                  "  checkpoint(f) of parts of the function would make again what is kept for the gradient: 15 MiB of "
+                  "the 16.2 MiB that intermediate results take, 1 MiB of it f32[1024, 256] made at "
                   "diagnosis_test.cpp:{}\n",
                   kLineOfLayer));
   CHECK(tests::said_by_child("deep", {{"SHEAF_MEMORY_LIMIT", "20M"}, {"CHECKPOINTED", "1"}}) == "no error\n");

@@ -23,6 +23,8 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "the bytes of a file are those in memory");
 
+constexpr std::string_view kMetadata = "__metadata__";  // not an array, but strings by name
+
 constexpr std::int64_t kMaxHeaderBytes = 100'000'000;  // as other readers of the format have it
 
 struct NamedType {
@@ -62,7 +64,7 @@ class HeaderParser {
 
   bool parse(std::vector<Entry>& out) {
     const auto one = [&](const std::string& name) {
-      if (name == "__metadata__") return members([&](const std::string&) { return string().has_value(); });
+      if (name == kMetadata) return members([&](const std::string&) { return string().has_value(); });
       out.emplace_back().name = name;
       return entry(out.back());
     };
@@ -210,6 +212,8 @@ void save_leaves(const std::string& path, std::span<const Array* const> leaves, 
     if (type == std::end(kTypes))
       throw TypeError(
           loc, fmt::format("save_tree: {}: safetensors has no type for {}, which {} is", path, name(data.dtype), own));
+    if (own == kMetadata)
+      throw TypeError(loc, fmt::format("save_tree: {}: safetensors has another use for the name {}", path, own));
     if (!names.insert(own).second)
       throw TypeError(loc, fmt::format("save_tree: {}: two arrays of the tree are both {}", path, own));
     header +=

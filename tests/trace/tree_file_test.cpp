@@ -160,6 +160,8 @@ TEST_CASE("what cannot be written is told, and leaves what was there") {
   const std::string before = file_text(path);
   CHECK(message_here<TypeError>([&] { save_tree(path, Layer{.w = ones({1}), .b = zeros({1}, c128)}); }) ==
         "HERE: save_tree: " + path + ": safetensors has no type for c128, which b is");
+  CHECK(message_here<TypeError>([&] { save_tree(path, std::map<std::string, Array>{{"__metadata__", ones({1})}}); }) ==
+        "HERE: save_tree: " + path + ": safetensors has another use for the name __metadata__");
   CHECK(message_here<RuntimeError>([&] { save_tree("/proc/m", ones({2})); }) ==
         "HERE: save_tree: /proc/m: No such file or directory");
   {

@@ -17,8 +17,15 @@ target_link_libraries(sheaf_tests PRIVATE sheaf::sheaf sheaf_trace sheaf_emulato
 add_dependencies(sheaf_tests ${sheaf_fakes})
 # What is tested is optimised, the tests are not: half the time of a build was theirs.
 target_compile_options(sheaf_tests PRIVATE -O0)
-target_compile_definitions(sheaf_tests PRIVATE SHEAF_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
-                                               SHEAF_BINARY_DIR="${PROJECT_BINARY_DIR}")
+# In a header, so that what names no folder is the same object in every folder, as a compiler's cache sees it.
+file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/places/tests/places.h CONTENT
+"// Where the tests find what they read, and put what they write.
+#pragma once
+
+#define SHEAF_SOURCE_DIR \"@PROJECT_SOURCE_DIR@\"
+#define SHEAF_BINARY_DIR \"@PROJECT_BINARY_DIR@\"
+" @ONLY)
+target_include_directories(sheaf_tests PRIVATE ${PROJECT_BINARY_DIR}/places)
 
 function(sheaf_test name label)
   add_test(NAME ${name} COMMAND ${ARGN})

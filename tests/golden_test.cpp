@@ -14,6 +14,7 @@
 #include "ir/text.h"
 #include "ir/verify.h"
 #include "passes/pass.h"
+#include "tests/places.h"
 
 using namespace sheaf;
 

@@ -8,6 +8,7 @@
 
 #include "sheaf/sheaf.h"
 #include "tests/child.h"
+#include "tests/places.h"
 
 using namespace sheaf;
 

@@ -10,6 +10,7 @@
 #include "runtime/device.h"
 #include "sheaf/sheaf.h"
 #include "tests/environment.h"
+#include "tests/places.h"
 
 using namespace sheaf;
 namespace fs = std::filesystem;

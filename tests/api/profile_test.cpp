@@ -20,6 +20,7 @@
 #include "sheaf/sheaf.h"
 #include "tests/child.h"
 #include "tests/json.h"
+#include "tests/places.h"
 
 using namespace sheaf;
 namespace fs = std::filesystem;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "sheaf/sheaf.h"
+#include "tests/places.h"
 
 using namespace sheaf;
 namespace fs = std::filesystem;

@@ -13,6 +13,7 @@
 #include "tests/folder.h"
 #include "tests/full_disk.h"
 #include "tests/message.h"
+#include "tests/places.h"
 
 using namespace sheaf;
 using tests::file_text;

@@ -12,6 +12,7 @@
 #include "tests/child.h"
 #include "tests/emulator/image.h"
 #include "tests/message.h"
+#include "tests/places.h"
 
 using namespace sheaf;
 

@@ -17,6 +17,7 @@
 #include "tests/child.h"
 #include "tests/emulator/fake_gpu.h"
 #include "tests/lap.h"
+#include "tests/places.h"
 #include "tests/runtime/spmd.h"
 
 using namespace sheaf;

@@ -13,6 +13,7 @@
 #include "tests/child.h"
 #include "tests/emulator/image.h"
 #include "tests/message.h"
+#include "tests/places.h"
 
 using namespace sheaf;
 

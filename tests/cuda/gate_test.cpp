@@ -22,6 +22,7 @@
 #include "runtime/cuda_compiler.h"
 #include "runtime/cuda_module.h"
 #include "sheaf/sheaf.h"
+#include "tests/places.h"
 
 using namespace sheaf;
 

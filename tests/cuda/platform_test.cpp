@@ -6,6 +6,7 @@
 #include "sheaf/sheaf.h"
 #include "tests/child.h"
 #include "tests/message.h"
+#include "tests/places.h"
 
 using namespace sheaf;
 

@@ -15,6 +15,7 @@
 #include "sheaf/sheaf.h"
 #include "tests/child.h"
 #include "tests/emulator/fake_gpu.h"
+#include "tests/places.h"
 
 using namespace sheaf;
 using namespace sheaf::codegen;

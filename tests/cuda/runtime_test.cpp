@@ -25,6 +25,7 @@
 #include "tests/child.h"
 #include "tests/emulator/fake_cuda/fake_cuda.h"
 #include "tests/message.h"
+#include "tests/places.h"
 
 using namespace sheaf;
 

@@ -14,6 +14,7 @@
 #include "tests/child.h"
 #include "tests/environment.h"
 #include "tests/message.h"
+#include "tests/places.h"
 
 using namespace sheaf;
 

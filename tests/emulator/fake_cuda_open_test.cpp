@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/emulator/fake_gpu.h"
+#include "tests/places.h"
 
 using namespace sheaf;
 using namespace sheaf::cuda;

@@ -16,6 +16,7 @@
 #include "tests/emulator/fake_cuda/fake_cuda.h"
 #include "tests/emulator/image.h"
 #include "tests/environment.h"
+#include "tests/places.h"
 
 namespace sheaf::emulator {
 

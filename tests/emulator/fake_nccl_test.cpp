@@ -8,6 +8,7 @@
 
 #include "runtime/driver/nccl.h"
 #include "tests/emulator/fake_gpu.h"
+#include "tests/places.h"
 
 using namespace sheaf::cuda;
 using namespace sheaf::nccl;

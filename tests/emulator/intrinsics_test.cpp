@@ -17,6 +17,7 @@
 #include "ir/literal.h"
 #include "tests/emulator/intrinsic_texts.h"
 #include "tests/emulator/on_engine.h"
+#include "tests/places.h"
 
 using namespace sheaf;
 using namespace sheaf::emulator;

@@ -9,6 +9,7 @@
 #include "tests/child.h"
 #include "tests/emulator/image.h"
 #include "tests/environment.h"
+#include "tests/places.h"
 
 using namespace sheaf;
 

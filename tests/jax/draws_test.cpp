@@ -12,6 +12,7 @@
 #include "ir/text.h"
 #include "sheaf/sheaf.h"
 #include "tests/jax/golden.h"
+#include "tests/places.h"
 
 using namespace sheaf;
 

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "ir/text.h"
+#include "tests/places.h"
 
 namespace sheaf::tests {
 namespace {

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "sheaf/sheaf.h"
+#include "tests/places.h"
 
 using namespace sheaf;
 

@@ -13,6 +13,7 @@
 
 #include "codegen/fingerprint.h"
 #include "ir/log.h"
+#include "tests/places.h"
 
 namespace sheaf::tests {
 

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "runtime/cache_entry.h"
+#include "tests/places.h"
 #include "tests/runtime/cache_folders.h"
 
 using namespace sheaf;

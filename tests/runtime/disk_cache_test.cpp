@@ -17,6 +17,7 @@
 #include "runtime/cache_pack.h"
 #include "tests/child.h"
 #include "tests/full_disk.h"
+#include "tests/places.h"
 #include "tests/runtime/cache_folders.h"
 
 using namespace sheaf;

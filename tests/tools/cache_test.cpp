@@ -8,6 +8,7 @@
 
 #include "runtime/cache_folder.h"
 #include "tests/environment.h"
+#include "tests/places.h"
 #include "tests/runtime/cache_folders.h"
 #include "tests/tools/ran.h"
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "tests/places.h"
 #include "tests/tools/ran.h"
 
 using namespace sheaf;

@@ -9,6 +9,7 @@
 #include "passes/sharding/profile.h"
 #include "sheaf/data.h"
 #include "tests/environment.h"
+#include "tests/places.h"
 #include "tests/tools/ran.h"
 
 using namespace sheaf;

@@ -166,9 +166,11 @@ int build_file(const std::string& file, const Arguments& a) {
   const absl::StatusOr<std::string> text = contents_of(file);
   check(text.status(), file);
   if (text->starts_with("sheaf manifest "))
-    return warm(file, {.progress = progress_bar(), .only_compile = true, .target = a.target}).programs;
+    return warm(file, {.progress = progress_bar(), .only_compile = true, .target = a.target}, {}).programs;
+  if (text->empty()) throw Error(file + ": it is empty");
   const absl::StatusOr<ir::Module> module = ir::parse(*text);
   if (!module.ok()) throw Error(file + ":" + std::string(module.status().message()));
+  if (module->functions.empty()) throw Error(file + ": holds no function");
   for (const ir::FunctionRef& f : module->functions)
     compile_all(f, *codegen::parse_target(a.target.empty() ? "cpu" : a.target));
   return static_cast<int>(module->functions.size());

@@ -51,6 +51,7 @@ absl::StatusOr<RawEntry> next_entry(std::string_view& text) {
 
 absl::StatusOr<std::vector<RawEntry>> entries_of(std::string_view text) {
   std::vector<RawEntry> entries;
+  if (text.empty()) return absl::InvalidArgumentError("it is empty");
   if (!text.starts_with(kFirstLine))
     return absl::InvalidArgumentError(
         fmt::format("is no manifest, or of another version: it begins with '{}' and not with '{}'",

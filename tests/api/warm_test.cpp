@@ -209,7 +209,7 @@ TEST_CASE(
   };
   CHECK(message_here<RuntimeError>([&] { warm(path + ".not"); }) ==
         "HERE: warm: " + path + ".not: No such file or directory");
-  CHECK(said("") == "is no manifest, or of another version: it begins with '' and not with 'sheaf manifest 1'");
+  CHECK(said("") == "it is empty");
   CHECK(said("sheaf manifest 2\n") ==
         "is no manifest, or of another version: it begins with 'sheaf manifest 2' and not with 'sheaf manifest 1'");
   CHECK(said("sheaf manifest 1\nprogramme\n") == "program 1: its line 'programme' is none of a manifest");

@@ -96,6 +96,19 @@ TEST_CASE("build compiles what a manifest tells of, for the CPU and for a GPU") 
   CHECK(done("build --target=sm_90a " + manifest).ends_with(": 1 programs, 1 kernels compiled, 0 were there\n"));
 }
 
+TEST_CASE("build refuses a manifest that is empty or cut off and a file without a function, and names the file") {
+  start();
+  const tests::Variable here("SHEAF_CACHE_DIR", kFolder);
+  const std::string manifest = SHEAF_BINARY_DIR "/tool_cache_cut.manifest";
+  tests::write(manifest, "");
+  CHECK(said("build " + manifest) == "sheaf: " + manifest + ": it is empty\n");
+  tests::write(manifest, "\n");
+  CHECK(said("build " + manifest) == "sheaf: " + manifest + ": holds no function\n");
+  tests::write(manifest, "sheaf manifest 1\nprogram 0 5\nab");
+  CHECK(said("build " + manifest) ==
+        "sheaf: warm: " + manifest + ": program 1: it is cut off after 2 of 5 bytes\n");
+}
+
 TEST_CASE("what is damaged is named by verify and pack, and left out of a pack") {
   start();
   const tests::Variable here("SHEAF_CACHE_DIR", kFolder);

@@ -5,8 +5,11 @@
 #include <ctime>
 #include <filesystem>
 #include <map>
+#include <memory>
+#include <ranges>
 
 #include "fmt/format.h"
+#include "fmt/ranges.h"
 #include "ir/text.h"
 #include "runtime/allocator.h"
 #include "runtime/cache.h"
@@ -72,10 +75,19 @@ std::string place_of(const Arguments& a, std::size_t word) {
   return word < a.words.size() ? a.words[word] : folder_here();
 }
 
-CachePlacePtr open(const std::string& path) {
-  const absl::StatusOr<CachePlacePtr> place = runtime::open_cache_place(path);
+CachePlacePtr opened(const absl::StatusOr<CachePlacePtr>& place, const std::string& path) {
   if (!place.ok()) throw RuntimeError(path + ": " + std::string(place.status().message()));
   return *place;
+}
+
+CachePlacePtr open(const std::string& path) { return opened(runtime::open_cache_place(path), path); }
+
+/// Without a word the folder here, which is empty where no process has made it yet.
+CachePlacePtr open_or_here(const Arguments& a) {
+  const std::string path = place_of(a, 0);
+  const absl::StatusOr<CachePlacePtr> place = runtime::open_cache_place(path);
+  if (a.words.empty() && absl::IsNotFound(place.status())) return std::make_shared<const CacheFolder>(path);
+  return opened(place, path);
 }
 
 void check(const absl::Status& status, const std::string& path) {
@@ -96,7 +108,7 @@ std::vector<std::string> whole_entries(const runtime::CachePlace& place) {
 }
 
 int list(const Arguments& a) {
-  const CachePlacePtr place = open(place_of(a, 0));
+  const CachePlacePtr place = open_or_here(a);
   std::vector<CacheFile> files = place->list();
   std::ranges::sort(files, std::greater(), &CacheFile::used_ns);
   const auto now = static_cast<double>(std::time(nullptr));
@@ -118,7 +130,8 @@ int stats(const Arguments& a) {
   };
   std::map<std::string, Sum> sums;
   Sum all;
-  for (const CacheFile& file : open(path)->list())
+  const CachePlacePtr place = open_or_here(a);
+  for (const CacheFile& file : place->list())
     for (Sum* sum : {&sums[file.key.empty() ? "unfinished" : file.kind], &all})
       ++sum->entries, sum->bytes += file.bytes;
   constexpr const char* kRow = "{:<10} {:>8} {:>14} bytes\n";
@@ -131,7 +144,7 @@ int stats(const Arguments& a) {
 
 int verify(const Arguments& a) {
   const std::string path = place_of(a, 0);
-  const CachePlacePtr place = open(path);
+  const CachePlacePtr place = open_or_here(a);
   const std::int64_t entries = std::ranges::count_if(place->list(), [](const CacheFile& f) { return !f.key.empty(); });
   const std::int64_t whole = std::ssize(whole_entries(*place));
   fmt::print("{}: {} of {} entries are whole\n", path, whole, entries);
@@ -224,7 +237,10 @@ int cache_command(const std::vector<std::string>& arguments) {
   const std::string name = arguments.empty() ? "" : arguments[0];
   if (name == "--help" || name == "help") return std::fputs(kUsage, stdout), 0;
   const auto command = commands.find(name);
-  if (command == commands.end()) throw Error("no command 'cache " + name + "'; see sheaf cache --help");
+  if (command == commands.end())
+    throw Error(fmt::format("{}: there are {}; see sheaf cache --help",
+                            name.empty() ? "cache takes a command" : "no command 'cache " + name + "'",
+                            fmt::join(std::views::keys(commands), ", ")));
   return command->second(parse({arguments.begin() + 1, arguments.end()}));
 }
 

@@ -71,6 +71,17 @@ TEST_CASE("build compiles what is not there; list, stats and verify tell what is
   CHECK(sums.ends_with(" bytes\nlimit                   1073741824 bytes\n"));
 }
 
+TEST_CASE("a cache that no process has made yet has no entries, and asking makes none") {
+  start();
+  const tests::Variable here("SHEAF_CACHE_DIR", kFolder);
+  CHECK(done("stats") == kFolder +
+                             "\nall               0              0 bytes\n"
+                             "limit                   1073741824 bytes\n");
+  CHECK(done("list").empty());
+  CHECK(done("verify") == kFolder + ": 0 of 0 entries are whole\n");
+  CHECK(!fs::exists(kFolder));
+}
+
 TEST_CASE("build for a GPU needs none, and leaves what a process on one loads") {
   start();
   const tests::Variable here("SHEAF_CACHE_DIR", kFolder),
@@ -105,8 +116,7 @@ TEST_CASE("build refuses a manifest that is empty or cut off and a file without 
   tests::write(manifest, "\n");
   CHECK(said("build " + manifest) == "sheaf: " + manifest + ": holds no function\n");
   tests::write(manifest, "sheaf manifest 1\nprogram 0 5\nab");
-  CHECK(said("build " + manifest) ==
-        "sheaf: warm: " + manifest + ": program 1: it is cut off after 2 of 5 bytes\n");
+  CHECK(said("build " + manifest) == "sheaf: warm: " + manifest + ": program 1: it is cut off after 2 of 5 bytes\n");
 }
 
 TEST_CASE("what is damaged is named by verify and pack, and left out of a pack") {
@@ -155,8 +165,9 @@ TEST_CASE("purge deletes all, or down to a size") {
 TEST_CASE("what cannot be done with a cache is said in one line") {
   start();
   const tests::Variable off("SHEAF_CACHE_DIR", "off");
-  CHECK(said("") == "sheaf: no command 'cache '; see sheaf cache --help\n");
-  CHECK(said("clear") == "sheaf: no command 'cache clear'; see sheaf cache --help\n");
+  const std::string there = ": there are build, list, pack, purge, stats, unpack, verify; see sheaf cache --help\n";
+  CHECK(said("") == "sheaf: cache takes a command" + there);
+  CHECK(said("clear") == "sheaf: no command 'cache clear'" + there);
   CHECK(said("list --all") == "sheaf: unknown option --all; see sheaf cache --help\n");
   CHECK(said("list") == "sheaf: no folder is used as a cache here, and none was named\n");
   CHECK(said("list a b") == "sheaf: one place at a time: a and b\n");

@@ -27,8 +27,10 @@ absl::StatusOr<CachePlacePtr> CachePack::open(const std::string& path) {
   const std::string header = (*file)->read(0, kHeaderBytes).value_or("");
   const std::size_t digits = std::min(header.find_first_not_of(' ', kMagic.size()), header.size());
   const auto lines = ir::parse_int(std::string_view(header).substr(digits, header.find(' ', digits) - digits));
-  if (!lines || header != header_of(*lines) || *lines < 0 || *lines > (*file)->bytes() / kLineBytes)
+  if (!lines || header != header_of(*lines) || *lines < 0)
     return absl::InvalidArgumentError("it is no pack of this version of Sheaf");
+  if (*lines > ((*file)->bytes() - kHeaderBytes) / kLineBytes)
+    return absl::DataLossError(fmt::format("it is damaged: cut off within its table of {} entries", *lines));
   return CachePlacePtr(new CachePack(path, *std::move(file), *lines));
 }
 
@@ -39,13 +41,14 @@ std::optional<CachePack::Line> CachePack::line(std::int64_t i) const {
   return line;
 }
 
+// What is there and cannot be read is empty, which is no entry: nothing would say that there is none.
 std::optional<std::string> CachePack::read(std::string_view kind, std::string_view key) const {
   std::int64_t begin = 0, end = lines_;
   while (begin < end) {
     const std::int64_t middle = begin + (end - begin) / 2;
     const std::optional<Line> at = line(middle);
-    if (!at) return {};
-    if (std::tie(at->key, at->kind) == std::tie(key, kind)) return file_->read(at->offset, at->bytes);
+    if (!at) return "";
+    if (std::tie(at->key, at->kind) == std::tie(key, kind)) return file_->read(at->offset, at->bytes).value_or("");
     if (std::tie(at->key, at->kind) < std::tie(key, kind)) begin = middle + 1;
     else end = middle;
   }

@@ -83,6 +83,7 @@ DiskCache::DiskCache(DiskCacheOptions options)
   }
   if (!options_.read_only.empty()) {
     absl::StatusOr<CachePlacePtr> place = open_cache_place(options_.read_only);
+    stats_.damaged += absl::IsDataLoss(place.status());
     if (place.ok()) read_only_ = *std::move(place);
     else
       warn(fmt::format("{} is not used as a second cache: {}", options_.read_only,
@@ -115,7 +116,13 @@ std::optional<DiskCache::Found> DiskCache::find_in(const CachePlace& place, std:
   const std::string path = place.path_of(kind, key);
   if (entry && entry->kind == kind && entry->key == key) return Found{std::string(entry->bytes), path};
   if (is_of_other_version(*file)) return {};
-  std::call_once(damaged_, [&] { warn(fmt::format("{} is damaged in the cache, and compiled anew", path)); });
+  std::call_once(damaged_, [&] {
+    warn(&place == &folder_
+             ? fmt::format("{} is damaged in the cache, and compiled anew", path)
+             : fmt::format("{} is damaged: its entry {} {} is compiled anew, and not mended there, because "
+                           "SHEAF_CACHE_READONLY is only read",
+                           path, kind, key));
+  });
   std::lock_guard lock(mutex_);
   ++stats_.damaged;
   return {};

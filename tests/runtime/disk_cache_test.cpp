@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <ctime>
@@ -398,6 +399,46 @@ TEST_CASE("what is not in the folder is looked for in a second one, or in a pack
     CHECK(found(alone, "kernel", kKey) == "shipped");
     CHECK(lines_of([&] { alone.store("kernel", kKey, "", "x"); }).empty());
     CHECK(alone.stats().not_stored == 1);
+  }
+}
+
+TEST_CASE("an entry of a pack that was changed or lies beyond its end is damaged, which is one warning with its name") {
+  const std::string pack = SHEAF_BINARY_DIR "/disk_cache_test.pack";
+  const auto entry = [](const std::string& key) {
+    return runtime::to_text({"kernel", key, "about", "the bytes of a kernel"});
+  };
+  const std::string whole = runtime::to_pack({entry(kKey), entry(kOther)});
+  const std::string last = std::max(kKey, kOther), first = std::min(kKey, kOther);
+  std::string flipped = whole;
+  flipped.back() = 'x';
+  for (const std::string& text : {flipped, whole.substr(0, whole.size() - 1)}) {
+    write(pack, text);
+    DiskCache cache({.read_only = pack});
+    const auto lines = lines_of([&] {
+      CHECK(found(cache, "kernel", last) == "nothing");
+      CHECK(found(cache, "kernel", last) == "nothing");
+      CHECK(found(cache, "kernel", first) == "the bytes of a kernel");
+      CHECK(found(cache, "cubin", first) == "nothing");
+    });
+    CHECK(lines == std::vector<std::string>{"sheaf warning: " + pack + " is damaged: its entry kernel " + last +
+                                            " is compiled anew, and not mended there, because SHEAF_CACHE_READONLY is "
+                                            "only read"});
+    CHECK(cache.stats().damaged == 2);
+    CHECK(cache.stats().misses == 3);
+  }
+}
+
+TEST_CASE("a pack that is cut off within its table is damaged, which is one warning") {
+  const std::string pack = SHEAF_BINARY_DIR "/disk_cache_test.pack";
+  const std::string whole = runtime::to_pack({runtime::to_text({"kernel", kKey, "about", "bytes"})});
+  for (const std::size_t length : {34, 60, 102}) {
+    write(pack, whole.substr(0, length));
+    std::int64_t damaged = 0;
+    const auto lines = lines_of([&] { damaged = DiskCache({.read_only = pack}).stats().damaged; });
+    CHECK(lines == std::vector<std::string>{"sheaf warning: " + pack +
+                                            " is not used as a second cache: it is damaged: cut off within its table "
+                                            "of 1 entries"});
+    CHECK(damaged == 1);
   }
 }
 

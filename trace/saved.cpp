@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <deque>
 
+#include "codegen/cpu_target.h"
 #include "codegen/fingerprint.h"
 #include "codegen/target.h"
 #include "ir/op.h"
@@ -352,9 +353,26 @@ std::string own_key(std::string_view key) {
   return target.ok() ? codegen::key_of(*target) : codegen::key_of({});
 }
 
-std::string text_of_key(std::string_view key) {
-  const std::string text = line_text(key);
-  return text.starts_with("cuda ") ? "GPUs of " + text.substr(5) : "this CPU code: " + text;
+// "its CPU is x86-64-v4, and here it is x86-64-v3: save it again with SHEAF_CPU_ISA=x86-64-v3": what is not the same,
+// and what helps where the CPU is all. A key for one is a line for the compiler and one for the CPU, whose level comes
+// first; a level that is named comes without features, and the names of levels sort as they grow.
+std::string differences(std::string_view key, std::string_view own) {
+  const auto told = [](std::string_view what, std::string_view was, std::string_view is) {
+    return fmt::format("its {} is {}, and here it is {}", what, line_text(was), line_text(is));
+  };
+  if (key.starts_with("cuda ") || own.starts_with("cuda ")) return told("code for GPUs", key, own);
+  const std::vector<std::string_view> was = ir::split(key, '\n'), is = ir::split(own, '\n');
+  if (was.size() != 2 || is.size() != 2) return told("code", key, own);
+  if (was[0] != is[0]) {
+    const std::string compiler = told("compiler", was[0], is[0]);
+    return was[1] == is[1] ? compiler : compiler + "; " + told("CPU", was[1], is[1]);
+  }
+  const auto level = [](std::string_view cpu) { return cpu.substr(0, cpu.find('+')); };
+  const std::string_view both = std::min(level(was[1]), level(is[1]));
+  const std::string cpu = told("CPU", was[1], is[1]);
+  if (!codegen::cpu_target(both).ok()) return cpu;
+  const char* remedy = was[1] == both ? "load it" : is[1] == both ? "save it again" : "save it again and load it";
+  return fmt::format("{}: {} with SHEAF_CPU_ISA={}", cpu, remedy, both);
 }
 
 }  // namespace
@@ -394,8 +412,7 @@ Ptr<Saved> read_saved(std::span<const std::byte> bytes, const std::string& name,
   Reader in(text);
   const std::string key = text_of_line(in.take("key")), own = own_key(key);
   if (key != own)  // before the rest, which another version may write in another way
-    fail(fmt::format("it was compiled by another version of Sheaf or for another machine: for {}; here it is {}",
-                     text_of_key(key), text_of_key(own)));
+    fail("it was compiled by another version of Sheaf or for another machine: " + differences(key, own));
   const absl::Status status = read_all(in, *saved);
   if (!status.ok()) fail(std::string(status.message()));
   if (saved->program.arguments.size() != arguments)

@@ -6,7 +6,9 @@
 #include <cstdlib>
 #include <optional>
 
+#include "codegen/cpu_target.h"
 #include "codegen/fingerprint.h"
+#include "codegen/target.h"
 #include "sheaf/load.h"
 #include "sheaf/sheaf.h"
 #include "tests/child.h"
@@ -163,7 +165,19 @@ TEST_CASE("a file that is none, is damaged, for another machine or of another si
   };
   for (const char* key : {"llvm-9.9-0123\\nx86-64-v9", "cuda sm_90a --of-its-own", "cuda sm_zz"})
     CHECK(message(sealed(std::string("key: ") + key + "\nwhat another version writes: 1\n"))
-              .starts_with("it was compiled by another version of Sheaf or for another machine: for "));
+              .starts_with("it was compiled by another version of Sheaf or for another machine: its "));
+  const std::string own = codegen::key_of({}), compiler = own.substr(0, own.find('\n')),
+                    cpu = codegen::host_cpu_target().key();
+  const auto of_key = [&](const std::string& key) {
+    const std::string text = message(sealed("key: " + key + "\n"));
+    return text.substr(text.find("its "));
+  };
+  CHECK(of_key("llvm-9.9-0123\\nx86-64-v9") ==
+        "its compiler is llvm-9.9-0123, and here it is " + compiler + "; its CPU is x86-64-v9, and here it is " + cpu);
+  CHECK(of_key(compiler + "\\nx86-64") ==
+        "its CPU is x86-64, and here it is " + cpu + ": load it with SHEAF_CPU_ISA=x86-64");
+  CHECK(of_key(compiler + "\\nx86-64+more") ==
+        "its CPU is x86-64+more, and here it is " + cpu + ": save it again and load it with SHEAF_CPU_ISA=x86-64");
   CHECK(message(sealed(whole.substr(whole.find("key: "), whole.find("\nwhat: ") - whole.find("key: ") + 1) + "x\n")) ==
         "there should be 'what:' where 'x' is");
   write_file(path, whole);
@@ -203,8 +217,10 @@ TEST_CASE("a saved program is for the machine code of one kind of CPU") {
   const Folder folder;
   jit(step).trace(state(), abstract({5, 3}), 2).lower().compile().save(folder / "step");
   const std::string text = said({{"STEP", folder / "step"}, {"SHEAF_CPU_ISA", "x86-64"}});
-  CHECK(text.starts_with("program.cpp:1: load: " + folder / "step" +
-                         ": it was compiled by another version of Sheaf or for another machine: for "));
+  CHECK(text == "program.cpp:1: load: " + folder / "step" +
+                    ": it was compiled by another version of Sheaf or for another machine: its CPU is " +
+                    codegen::host_cpu_target().key() +
+                    ", and here it is x86-64: save it again with SHEAF_CPU_ISA=x86-64\n");
 }
 
 TEST_CASE("a saved program is for the kind of device that it was compiled for") {

@@ -13,7 +13,8 @@ file(GLOB tool_sources CONFIGURE_DEPENDS tools/*.cpp)
 if(tool_sources)
   add_executable(sheaf_tool ${tool_sources})
   target_link_libraries(sheaf_tool PRIVATE sheaf::sheaf sheaf_trace)
-  set_target_properties(sheaf_tool PROPERTIES OUTPUT_NAME sheaf INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}/sheaf")
+  set_target_properties(sheaf_tool PROPERTIES OUTPUT_NAME sheaf BUILD_RPATH "${PROJECT_BINARY_DIR}"
+                                              INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}/sheaf")
   install(TARGETS sheaf_tool)
 endif()
 

@@ -209,8 +209,9 @@ bool Buffer::is_donated() const {
 
 absl::Status Buffer::donated_error() const {
   return absl::FailedPreconditionError(
-      fmt::format("this array{} was donated to {} at {} and its memory is no longer its own",
-                  made_at_ ? ", made at " + to_string(made_at_) + "," : "", *taker_.program, to_string(taker_.loc)));
+      fmt::format("this array{} was donated to {} at {} and its memory is no longer its own: use what {} returned",
+                  made_at_ ? ", made at " + to_string(made_at_) + "," : "", *taker_.program, to_string(taker_.loc),
+                  *taker_.program));
 }
 
 absl::Status Buffer::wait() const {

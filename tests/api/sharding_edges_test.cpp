@@ -150,7 +150,8 @@ TEST_CASE("a part that two arrays share is given up for both, and a run that is 
   const Array shared = device_put(placed, eight(), P("data"));
   CHECK(close(f(placed, shared), 3 * x));
   CHECK(tests::message_here([&] { (void)shared.to_vector<double>(); }) ==
-        "HERE: this array, made at HERE, was donated to f at HERE and its memory is no longer its own");
+        "HERE: this array, made at HERE, was donated to f at HERE and its memory is no longer its own: use what f "
+        "returned");
   CHECK_THROWS_AS(f(placed, placed), RuntimeError);
   CHECK_THROWS_AS((void)device_put(placed, eight(), P()), RuntimeError);
 }

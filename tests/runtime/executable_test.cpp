@@ -76,7 +76,8 @@ TEST_CASE("a donated input gives its memory to the output and is dead from then 
   CHECK(only_value(out) == 13);
   CHECK(a->is_donated());
   const std::string error =
-      "this array, made at data.cpp:2, was donated to step at train.cpp:31 and its memory is no longer its own";
+      "this array, made at data.cpp:2, was donated to step at train.cpp:31 and its memory is no longer its own: use what "
+      "step returned";
   CHECK(a->wait().message() == error);
   CHECK(a->view().status().message() == error);
   const std::vector<BufferPtr> again = {a, b};

@@ -3,6 +3,7 @@
 #include "trace/buckets.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -318,14 +319,19 @@ BucketedCalls::ProgramPtr BucketedCalls::make_program(const FlatCall& call, cons
 
 BucketedCalls::EntryPtr BucketedCalls::make_exact(const FlatCall& call, const std::vector<LeafType>& types,
                                                   Traced exact, const LengthError& why) {
+  const Lengths lengths = lengths_of(call, types);
+  const std::string own = fmt::format("{}", fmt::join(lengths, " and "));
   std::call_once(warned_, [&] {
-    ir::warn(fmt::format("{}: {} is compiled for its own length, and the bucket's program cannot stand for it: {}{}",
-                         to_string(call.loc()), options_.how.what, why.loc ? to_string(why.loc) + ": " : "", why.why));
+    ir::warn(fmt::format("{}: {} is compiled for the length {} itself, and the bucket's program cannot stand for it: {}{}",
+                         to_string(call.loc()), options_.how.what, own, why.loc ? to_string(why.loc) + ": " : "",
+                         why.why));
   });
   auto made = std::make_shared<Program>();
   RunnableOptions how{.what = options_.how.what, .arguments = types.size()};
   how.donated = donated(call, exact.function->params().size());
   for (const LeafType& r : exact.results) how.weak.push_back(r.is_weak);
+  how.changes = {{"the length", fmt::format("{} (a bucket)", fmt::join(buckets_of(lengths, call), " and ")),
+                  own + " (compiled for itself)"}};
   made->runnable = std::make_shared<const Runnable>(exact.function, std::move(how));
   auto entry = std::make_shared<Entry>();
   entry->program = std::move(made);

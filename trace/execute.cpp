@@ -201,8 +201,10 @@ std::atomic<std::shared_ptr<const Observer>>& observer() {
 
 void check_may_compile(const Asked& asked) {
   if (is_warm_required && !asked.is_loaded)
-    throw RuntimeError(asked.loc, fmt::format("{}: would be compiled, and require_warm allows that no more: {}",
-                                              asked.what, why_text(asked)));
+    throw RuntimeError(asked.loc,
+                       fmt::format("{}: would be compiled, and require_warm allows that no more: {}{}", asked.what,
+                                   why_text(asked),
+                                   asked.is_operation ? "; do it in a jitted function, or warm it (docs/warm.md)" : ""));
 }
 
 // The program equal to this one, made by `make` if there is none yet.

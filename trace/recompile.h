@@ -60,6 +60,7 @@ struct Asked {
   Loc loc = {};  // of the call
   std::vector<KeyChange> changes = {};  // none: the first time
   bool is_loaded = false;  // with all its code from a file: nothing is compiled
+  bool is_operation = false;  // outside of any jit
 };
 std::string why_text(const Asked& asked);
 

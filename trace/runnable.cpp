@@ -110,7 +110,8 @@ std::string Runnable::result_place(std::size_t j) const {
 }
 
 Runnable::Runnable(ir::FunctionRef f, RunnableOptions options) : function_(std::move(f)), options_(std::move(options)) {
-  if (options_.what.empty()) options_.what = function_->name();
+  is_operation_ = options_.what.empty();
+  if (is_operation_) options_.what = function_->name();
   own_mesh_ = mesh_for(*function_, options_.wishes.mesh, options_.what);
   needs_mesh_ = own_mesh_ || options_.wishes.has_specs();
 }
@@ -314,7 +315,9 @@ CompiledPtr Runnable::compile_within(const MeshProgram& program, const Asked& as
   return compile(planned_within(program, asked.loc), asked);
 }
 
-Asked Runnable::asked(std::vector<KeyChange> changes, Loc loc) const { return {options_.what, loc, std::move(changes)}; }
+Asked Runnable::asked(std::vector<KeyChange> changes, Loc loc) const {
+  return {.what = options_.what, .loc = loc, .changes = std::move(changes), .is_operation = is_operation_};
+}
 
 void Runnable::note_again(const std::vector<KeyChange>& changes, Loc loc) const {
   if (!options_.again) return;

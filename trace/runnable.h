@@ -37,7 +37,7 @@ struct MeshWishes {
 };
 
 struct RunnableOptions {
-  std::string what = {};  // "jit step", for messages
+  std::string what = {};  // "jit step", for messages; none: an operation outside of any jit
   std::size_t arguments = SIZE_MAX;  // the inputs after so many were captured
   std::vector<bool> donated = {};  // per input; empty: none
   std::vector<bool> weak = {};  // per result; empty: none
@@ -108,6 +108,7 @@ class Runnable {
 
   ir::FunctionRef function_;
   RunnableOptions options_;
+  bool is_operation_ = false;  // outside of any jit
   Mesh own_mesh_;
   bool needs_mesh_ = false;  // whatever the inputs are
   mutable std::array<std::atomic<const Compiled*>, 2> single_{};  // for the CPU, for GPUs

@@ -471,7 +471,17 @@ TEST_CASE("a length at which the function does something else is compiled for it
   CHECK(three == V{100, 100, 100});
   CHECK(again == three);
   CHECK(two == V{3, 3});
+  const Array one = ones({1}), four = ones({4});
+  const auto g = jit([](Array x) { return x.shape()[0] == 1 ? x * 50 : sum(x) * x; },
+                     {.name = "g", .buckets = {{.sizes = {4, 8}}}});
+  g(four);
+  {
+    const RequireWarm none;
+    CHECK(message_here<RuntimeError>([&] { g(one); }) ==
+          "HERE: jit g: would be compiled, and require_warm allows that no more: the length was 4 (a bucket) and is 1 "
+          "(compiled for itself)");
+  }
   REQUIRE(lines.size() == 1);
-  CHECK(lines[0].find("jit f is compiled for its own length, and the bucket's program cannot stand for it") !=
+  CHECK(lines[0].find("jit f is compiled for the length 3 itself, and the bucket's program cannot stand for it") !=
         std::string::npos);
 }

@@ -200,7 +200,11 @@ TEST_CASE("after require_warm a compilation is an error that names the function 
   CHECK(stats().kernels_compiled == compiled);
   const std::string another = message_here<RuntimeError>([&] { f(three); });
   const std::string first = message_here<RuntimeError>([&] { g(two); });
+  const std::string alone = message_here<RuntimeError>([&] { (void)atan2(three, three); });
   require_warm(false);
+  CHECK(alone ==
+        "HERE: atan2: would be compiled, and require_warm allows that no more: it has not been compiled before; do it in "
+        "a jitted function, or warm it (docs/warm.md)");
   CHECK(another ==
         "HERE: jit step: would be compiled, and require_warm allows that no more: argument 0: dim 0 was 2 and is 3");
   CHECK(first ==

@@ -277,6 +277,7 @@ TEST_CASE("a function is warmed up for signatures, and its first call compiles n
   require_warm(true);  // compiles what other cases left to the interpreter
   runtime::KernelCache::global().wait_for_background();
   const Stats before = stats();
+  CHECK(compiles(f) == 0);  // those that calls have used
   for (const Array& r : {f(x, 2), f(y, 2), f(z, 3)}) r.wait();
   require_warm(false);
   CHECK(traces(f) == 3);

@@ -41,7 +41,7 @@ std::optional<CachePack::Line> CachePack::line(std::int64_t i) const {
   return line;
 }
 
-// What is there and cannot be read is empty, which is no entry: nothing would say that there is none.
+// What is there and cannot be read is an empty text, which is no entry; none at all says that nothing is there.
 std::optional<std::string> CachePack::read(std::string_view kind, std::string_view key) const {
   std::int64_t begin = 0, end = lines_;
   while (begin < end) {

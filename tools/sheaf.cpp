@@ -134,7 +134,7 @@ ir::Literals inputs_of(const ir::Function& f, const Options& o) {
   if (o.inputs.size() > inputs.size())
     throw Error(fmt::format("{} inputs for {} parameters", o.inputs.size(), inputs.size()));
   for (std::size_t i = 0; i < o.inputs.size(); ++i) {
-    const HostArray x = read_npy(o.inputs[i]);
+    const HostArray x = read_npy(o.inputs[i], {});
     if (x.dtype != inputs[i].dtype() || x.dims != inputs[i].dims())
       throw TypeError(fmt::format("{}: is {}, parameter {} is {}", o.inputs[i], to_string(ir::Type(x.dtype, x.dims)), i,
                                   to_string(inputs[i].type())));

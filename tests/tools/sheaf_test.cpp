@@ -109,6 +109,8 @@ TEST_CASE("what cannot be run or read is said in one line") {
   CHECK(said("run --input=a --input=b -", kTwice) == "sheaf: 2 inputs for 1 parameters\n");
   CHECK(said("run -", "func @f(%x: c128[2]) -> c128[2] {\n  return %x\n}") ==
         "sheaf: parameter 0 is c128[2]; only bool, integers and floats can be run\n");
+  CHECK(said("run --input=/nowhere.npy -", kTwice) ==
+        "sheaf: read_npy: /nowhere.npy: cannot be opened: No such file or directory\n");
   const std::string file = SHEAF_BINARY_DIR "/tool_test_other.npy";
   write_npy(file, to_host(array({1.0f, 2.0f})));
   CHECK(said("run --input=" + file + " -", kTwice) == "sheaf: " + file + ": is f32[2], parameter 0 is i64[3]\n");

@@ -403,7 +403,7 @@ TEST_CASE("what is not in the folder is looked for in a second one, or in a pack
 }
 
 TEST_CASE("an entry of a pack that was changed or lies beyond its end is damaged, which is one warning with its name") {
-  const std::string pack = SHEAF_BINARY_DIR "/disk_cache_test.pack";
+  const std::string pack = SHEAF_BINARY_DIR "/disk_cache_damaged.pack";
   const auto entry = [](const std::string& key) {
     return runtime::to_text({"kernel", key, "about", "the bytes of a kernel"});
   };
@@ -429,7 +429,7 @@ TEST_CASE("an entry of a pack that was changed or lies beyond its end is damaged
 }
 
 TEST_CASE("a pack that is cut off within its table is damaged, which is one warning") {
-  const std::string pack = SHEAF_BINARY_DIR "/disk_cache_test.pack";
+  const std::string pack = SHEAF_BINARY_DIR "/disk_cache_damaged.pack";
   const std::string whole = runtime::to_pack({runtime::to_text({"kernel", kKey, "about", "bytes"})});
   for (const std::size_t length : {34, 60, 102}) {
     write(pack, whole.substr(0, length));

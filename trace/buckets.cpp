@@ -159,7 +159,7 @@ BucketedCalls::BucketedCalls(Options options) : options_(std::move(options)) {
 BucketedCalls::~BucketedCalls() = default;
 
 BucketedCalls::Lengths BucketedCalls::lengths_of(const FlatCall& call, std::span<const LeafType> types) const {
-  const std::vector<std::string> places = leaf_places(call);
+  const std::vector<std::string> places = leaf_places(call, options_.how.args);
   const std::span<const std::size_t> counts = call.leaf_counts();
   Lengths lengths;
   for (const Buckets& b : options_.buckets) {
@@ -280,7 +280,7 @@ BucketedCalls::BasePtr BucketedCalls::make_base(const FlatCall& call, std::span<
     if (!first.why.empty()) refuse(first);
   }
   const Signature signature{at,           call.statics(),      surroundings_key(),
-                            call.types(), default_precision(), call.arguments()};
+                            call.types(), default_precision(), call.arguments(),   options_.how.args};
   std::vector<KeyChange> changes =
       note_trace(options_.how.what, options_.site, options_.function, options_.texts, signature);
   if (!changes.empty()) options_.again->add({.called_at = call.loc(), .changes = changes});
@@ -309,7 +309,7 @@ BucketedCalls::ProgramPtr BucketedCalls::make_program(const FlatCall& call, cons
   RunnableOptions how{.what = options_.how.what, .arguments = call.leaves().size()};
   how.donated = donated(call, program.function->params().size());
   for (const LeafType& r : base.traced.results) how.weak.push_back(r.is_weak);
-  how.places = leaf_places(call);
+  how.places = leaf_places(call, options_.how.args);
   how.site = options_.site;
   how.changes = base.changes;
   how.again = options_.again;
@@ -400,7 +400,8 @@ const detail::Structure& BucketedCalls::call(const FlatCall& call, detail::Leave
   for (std::size_t i = 0; i < call.leaves().size(); ++i)
     if (const ArrayNode* node = call.leaves()[i]->node().get(); node && node->placement)
       throw ShardingError(loc, fmt::format("{}: .buckets are for arrays that nobody put anywhere, and {} lies on {}",
-                                           options_.how.what, leaf_places(call)[i], place_text(*node->placement)));
+                                           options_.how.what, leaf_places(call, options_.how.args)[i],
+                                           place_text(*node->placement)));
   const EntryPtr entry = find(call);
   std::vector<Array> leaves;
   std::vector<const Array*> inputs;

@@ -213,7 +213,7 @@ class detail::JitFunction {
                                                                                       .donated = e->donated,
                                                                                       .weak = e->result_weak,
                                                                                       .wishes = wishes(call, e->traced),
-                                                                                      .places = leaf_places(call),
+                                                                                      .places = leaf_places(call, options_.args),
                                                                                       .site = site_,
                                                                                       .changes = changes,
                                                                                       .again = again_});
@@ -271,7 +271,7 @@ class detail::JitFunction {
   // Which part of the key is new, for SHEAF_LOG=cache and why_recompiled.
   std::vector<KeyChange> note_why(const FlatCall& call, const std::vector<LeafType>& types) const {
     const Signature signature{types,        call.statics(),      surroundings_key(),
-                              call.types(), default_precision(), call.arguments()};
+                              call.types(), default_precision(), call.arguments(),   options_.args};
     std::vector<KeyChange> changes = note_trace(what_, site_, number_, texts_, signature);
     ir::log(ir::LogTopic::cache, "{} at {} is traced: {}", what_, to_string(loc_),
             changes.empty() ? "first call" : to_string(changes));

@@ -157,7 +157,7 @@ std::vector<KeyChange> changes(const Signature& was, const Signature& is) {
   std::size_t from = 0, to = 0;  // first leaves
   for (std::size_t k = 0; k < std::min(was.arguments.size(), is.arguments.size()); ++k) {
     const detail::Argument &a = was.arguments[k], &b = is.arguments[k];
-    const std::string name = fmt::format("argument {}", k);
+    const std::string name = argument_place(k, is.names);
     if (*a.type != *b.type) out.push_back({name + ": C++ type", type_name(*a.type), type_name(*b.type)});
     if (a.paths != b.paths) out.push_back({name + ": leaves", leaves_text(a), leaves_text(b)});
     const bool is_array = a.paths == std::vector<std::string>{""};

@@ -22,6 +22,7 @@ struct Signature {
   const void* cpp_types = nullptr;
   Precision precision = Precision::full;  // of products that do not say theirs
   std::vector<detail::Argument> arguments;
+  std::vector<std::string> names;  // the user's of the arguments
 };
 /// Functions that count as one: lambdas of one type that one line made.
 struct FunctionSite {

@@ -128,12 +128,17 @@ Traced trace_call(const detail::FlatCall& call, const Tracing& how, std::span<co
   return t;
 }
 
-std::vector<std::string> leaf_places(const detail::FlatCall& call) {
+std::string argument_place(std::size_t k, const std::vector<std::string>& names) {
+  const bool is_named = k < names.size() && !names[k].empty();
+  return fmt::format("argument {}{}", k, is_named ? " (" + names[k] + ")" : "");
+}
+
+std::vector<std::string> leaf_places(const detail::FlatCall& call, const std::vector<std::string>& names) {
   std::vector<std::string> places;
   const std::vector<detail::Argument> arguments = call.arguments();
   for (std::size_t k = 0; k < arguments.size(); ++k)
     for (const std::string& path : arguments[k].paths)
-      places.push_back(fmt::format("argument {}{}{}", k, path.empty() ? "" : " ", path));
+      places.push_back(argument_place(k, names) + (path.empty() ? "" : " ") + path);
   return places;
 }
 

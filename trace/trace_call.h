@@ -40,8 +40,10 @@ struct Traced {
 /// differ. Inside another trace once is enough, because that one is run twice.
 Traced trace_call(const detail::FlatCall& call, const Tracing& how, std::span<const LeafType> leaves);
 
-/// "argument 0 .out.W", with the names the user gave, one per leaf.
-std::vector<std::string> leaf_places(const detail::FlatCall& call);
+/// "argument 1 (strike)", by the user's names of the arguments; "argument 1" where there is none.
+std::string argument_place(std::size_t k, const std::vector<std::string>& names);
+/// "argument 0 .out.W", one per leaf; `names`: the user's of the arguments.
+std::vector<std::string> leaf_places(const detail::FlatCall& call, const std::vector<std::string>& names = {});
 
 /// The leaves of the call, then what was captured.
 std::vector<Array> inputs_of(const detail::FlatCall& call, const Traced& traced);

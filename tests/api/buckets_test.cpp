@@ -316,6 +316,9 @@ TEST_CASE("a length beyond the buckets, or two where one is to be, is an error")
         "HERE: jit f: .buckets: argument 0: dim 0 is 3 and argument 1: dim 0 is 4, which are to be one length");
   CHECK(message_here<ShapeError>([&] { f(ones({}), ones({4})); }) ==
         "HERE: jit f: .buckets: argument 0 is f32[], which has no dim 0");
+  const auto book = jit([](Array x) { return x; }, {.name = "book", .args = {"strike"}, .buckets = {{.sizes = {4}}}});
+  CHECK(message_here<ShapeError>([&] { book(ones({5})); }) ==
+        "HERE: jit book: .buckets: argument 0 (strike): dim 0 is 5, and the largest bucket is 4");
   const auto none = [] { jit([](Array x) { return x; }, {.name = "f", .buckets = {{.sizes = {}}}}); };
   CHECK(message_here<TypeError>(none) == "HERE: jit f: .buckets: there must be sizes, and dims that have them");
   const auto falling = [] { jit([](Array x) { return x; }, {.name = "f", .buckets = {{.sizes = {8, 4}}}}); };

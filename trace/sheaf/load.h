@@ -131,8 +131,8 @@ struct LoadAs<R(A...)> {
 }  // namespace aot::detail
 
 /// The compiled program in the file, of a function of this signature. Throws RuntimeError for what is no such file, is
-/// damaged, or is for another version of Sheaf, another machine or devices that are not here; TypeError where the
-/// signature is another one.
+/// damaged, or is for another version of Sheaf, another machine or devices that are not here; TypeError where it takes
+/// another number of arguments, or its result has other leaves. The arguments' own leaves are checked by each call.
 template <class Signature>
 auto load(const std::string& path, Loc loc = Loc::current()) {
   return aot::detail::LoadAs<Signature>::load(aot::detail::read_file(path, loc), path, loc);

@@ -279,8 +279,8 @@ BucketedCalls::BasePtr BucketedCalls::make_base(const FlatCall& call, std::span<
     }
     if (!first.why.empty()) refuse(first);
   }
-  const Signature signature{at,           call.statics(),      surroundings_key(),
-                            call.types(), default_precision(), call.arguments(),   options_.how.args};
+  const Signature signature{
+      at, call.statics(), surroundings_key(), call.types(), default_precision(), call.arguments(), options_.how.args};
   std::vector<KeyChange> changes =
       note_trace(options_.how.what, options_.site, options_.function, options_.texts, signature);
   if (!changes.empty()) options_.again->add({.called_at = call.loc(), .changes = changes});
@@ -322,9 +322,9 @@ BucketedCalls::EntryPtr BucketedCalls::make_exact(const FlatCall& call, const st
   const Lengths lengths = lengths_of(call, types);
   const std::string own = fmt::format("{}", fmt::join(lengths, " and "));
   std::call_once(warned_, [&] {
-    ir::warn(fmt::format("{}: {} is compiled for the length {} itself, and the bucket's program cannot stand for it: {}{}",
-                         to_string(call.loc()), options_.how.what, own, why.loc ? to_string(why.loc) + ": " : "",
-                         why.why));
+    ir::warn(
+        fmt::format("{}: {} is compiled for the length {} itself, and the bucket's program cannot stand for it: {}{}",
+                    to_string(call.loc()), options_.how.what, own, why.loc ? to_string(why.loc) + ": " : "", why.why));
   });
   auto made = std::make_shared<Program>();
   RunnableOptions how{.what = options_.how.what, .arguments = types.size()};
@@ -399,9 +399,9 @@ const detail::Structure& BucketedCalls::call(const FlatCall& call, detail::Leave
   const Loc loc = call.loc() ? call.loc() : options_.how.loc;
   for (std::size_t i = 0; i < call.leaves().size(); ++i)
     if (const ArrayNode* node = call.leaves()[i]->node().get(); node && node->placement)
-      throw ShardingError(loc, fmt::format("{}: .buckets are for arrays that nobody put anywhere, and {} lies on {}",
-                                           options_.how.what, leaf_places(call, options_.how.args)[i],
-                                           place_text(*node->placement)));
+      throw ShardingError(
+          loc, fmt::format("{}: .buckets are for arrays that nobody put anywhere, and {} lies on {}", options_.how.what,
+                           leaf_places(call, options_.how.args)[i], place_text(*node->placement)));
   const EntryPtr entry = find(call);
   std::vector<Array> leaves;
   std::vector<const Array*> inputs;

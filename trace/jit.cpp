@@ -208,15 +208,16 @@ class detail::JitFunction {
       e->captured.push_back(&c);
       e->is_reusable &= c.node()->kind != ArrayNode::Kind::traced;
     }
-    e->program = std::make_shared<const Runnable>(e->traced.function, RunnableOptions{.what = what_,
-                                                                                      .arguments = types.size(),
-                                                                                      .donated = e->donated,
-                                                                                      .weak = e->result_weak,
-                                                                                      .wishes = wishes(call, e->traced),
-                                                                                      .places = leaf_places(call, options_.args),
-                                                                                      .site = site_,
-                                                                                      .changes = changes,
-                                                                                      .again = again_});
+    e->program =
+        std::make_shared<const Runnable>(e->traced.function, RunnableOptions{.what = what_,
+                                                                             .arguments = types.size(),
+                                                                             .donated = e->donated,
+                                                                             .weak = e->result_weak,
+                                                                             .wishes = wishes(call, e->traced),
+                                                                             .places = leaf_places(call, options_.args),
+                                                                             .site = site_,
+                                                                             .changes = changes,
+                                                                             .again = again_});
     return e;
   }
 
@@ -270,8 +271,8 @@ class detail::JitFunction {
 
   // Which part of the key is new, for SHEAF_LOG=cache and why_recompiled.
   std::vector<KeyChange> note_why(const FlatCall& call, const std::vector<LeafType>& types) const {
-    const Signature signature{types,        call.statics(),      surroundings_key(),
-                              call.types(), default_precision(), call.arguments(),   options_.args};
+    const Signature signature{
+        types, call.statics(), surroundings_key(), call.types(), default_precision(), call.arguments(), options_.args};
     std::vector<KeyChange> changes = note_trace(what_, site_, number_, texts_, signature);
     ir::log(ir::LogTopic::cache, "{} at {} is traced: {}", what_, to_string(loc_),
             changes.empty() ? "first call" : to_string(changes));

@@ -131,11 +131,11 @@ class Compiled {
   /// The same to a file. Throws RuntimeError where it cannot be written.
   void report(const std::string& path, Loc loc = Loc::current()) const { detail::write_report(*code_, path, loc); }
 
-  /// All of it, for load (sheaf/load.h) in a process that neither traces nor compiles; captured arrays are in it. Throws
-  /// TypeError where it calls functions of this process.
+  /// All of it, for load (sheaf/load.h) in a process that neither traces nor compiles; captured arrays are in it.
+  /// Throws TypeError where it calls functions of this process.
   std::vector<std::byte> serialize(Loc loc = Loc::current()) const { return detail::serialize(*code_, loc); }
-  /// The same to a file, which takes the place of what is there once it is whole; folders that are missing are made, for
-  /// this user alone. Throws RuntimeError too where it cannot be written.
+  /// The same to a file, which takes the place of what is there once it is whole; folders that are missing are made,
+  /// for this user alone. Throws RuntimeError too where it cannot be written.
   void save(const std::string& path, Loc loc = Loc::current()) const { detail::save(*code_, path, loc); }
 
  private:

@@ -129,8 +129,8 @@ auto jit(F f, JitOptions options = {}, Loc loc = Loc::current()) {
   return detail::TransformedOf<F, detail::JitBody<F>>(std::move(f), std::move(options), loc);
 }
 
-/// Programs that calls of f have used so far; signatures that give the same program share one. What warm compiled counts
-/// from the first call on: whether a call compiles, stats().programs says.
+/// Programs that calls of f have used so far; signatures that give the same program share one. What warm compiled
+/// counts from the first call on: whether a call compiles, stats().programs says.
 template <class J>
 std::int64_t compiles(const J& f) {
   return detail::count_compiles(f.function());

@@ -42,7 +42,8 @@ class StaticBytes {
   bool is_good_ = true;
 };
 
-/// The reverse of walk: sizes and static values from the bytes, arrays as they are. `leaves`: how many there are in all.
+/// The reverse of walk: sizes and static values from the bytes, arrays as they are. `leaves`: how many there are in
+/// all.
 template <class T>
 void restore(T& t, StaticBytes& in, std::size_t leaves) {
   if constexpr (std::is_const_v<T> || FunctionPointer<T>) {
@@ -86,9 +87,7 @@ void restore(T& t, StaticBytes& in, std::size_t leaves) {
       (restore(std::get<I>(t), in, leaves), ...);
     }(std::make_index_sequence<std::tuple_size_v<T>>{});
   } else {
-    const auto all = [&](auto fields) {
-      std::apply([&](auto&... f) { (restore(f, in, leaves), ...); }, fields);
-    };
+    const auto all = [&](auto fields) { std::apply([&](auto&... f) { (restore(f, in, leaves), ...); }, fields); };
     if constexpr (WithFields<T>) all(tree_fields(t));
     else all(reflect::tie(t));
   }

@@ -17,8 +17,8 @@ std::vector<Array> load_leaves(const std::string& path, std::span<const Array* c
 
 /// Writes the elements of every array of the tree under its path, "out.W"; what is not an array is not written. The
 /// file takes the place of what is there once it is whole; folders that are missing are made, for this user alone.
-/// Throws RuntimeError where it cannot be written, TypeError for c128, which the format lacks, and TracedBoolError while
-/// tracing.
+/// Throws RuntimeError where it cannot be written, TypeError for c128, which the format lacks, and TracedBoolError
+/// while tracing.
 template <class T>
 void save_tree(const std::string& path, const T& tree, Loc loc = Loc::current()) {
   detail::Flat flat;

@@ -32,11 +32,14 @@ Index flatten(IndexPool& pool, const Position& position, const Shape& dims) {
 
 Position unflatten(IndexPool& pool, Index flat, const Shape& dims) {
   Position position(dims.size());
+  // The first that counts takes all there is: a position is the same with dims of one element before it and without.
+  const auto is_many = [](std::int64_t extent) { return extent > 1; };
+  const auto first = static_cast<std::size_t>(std::ranges::find_if(dims, is_many) - dims.begin());
   std::int64_t stride = 1;
   for (std::size_t d = dims.size(); d-- > 0;) {
     const std::int64_t extent = std::max<std::int64_t>(dims[d], 1);
     const Index above = pool.floor_div(flat, stride);
-    position[d] = d == 0 ? above : pool.mod(above, extent);
+    position[d] = d < first && first < dims.size() ? pool.constant(0) : d <= first ? above : pool.mod(above, extent);
     stride *= extent;
   }
   return position;

@@ -3,21 +3,13 @@
 
 #include <vector>
 
-#include "runtime/counters.h"
 #include "runtime/device.h"
 #include "sheaf/sheaf.h"
+#include "tests/launches.h"
 
 using namespace sheaf;
 
 namespace {
-
-std::int64_t launches_of(const auto& call) {
-  synchronize();
-  const std::int64_t before = runtime::counters().launches;
-  call();
-  synchronize();
-  return runtime::counters().launches - before;
-}
 
 std::vector<Array> arrays(std::uint64_t key) {
   std::vector<Array> all;
@@ -38,7 +30,7 @@ TEST_CASE("Adam, and stochastic descent with momentum, update all arrays in one 
     });
     warm(step, p, state, g);  // an interpreter runs kernels one by one
     const auto [now, next] = step(p, state, g);
-    CHECK(launches_of([&] { step(p, state, g); }) <= launches);
+    CHECK(tests::launches_of([&] { step(p, state, g); }) <= launches);
     for (std::size_t i : {std::size_t{0}, std::size_t{5}, p.size() - 1}) {
       const std::vector<Array> own_p{p[i]}, own_g{g[i]};
       const auto [own, own_next] = optimizer.step(own_p, optimizer.init(own_p), own_g, Array(0.1f));

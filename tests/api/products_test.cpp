@@ -10,6 +10,7 @@
 #include "runtime/counters.h"
 #include "sheaf/sheaf.h"
 #include "tests/child.h"
+#include "tests/launches.h"
 
 using namespace sheaf;
 
@@ -37,14 +38,6 @@ Operands in_f64(const Operands& o) {
 }
 
 Array layer(const Operands& o) { return gelu_tanh(matmul(o.x, o.w) + o.bias) + o.residual; }
-
-std::int64_t launches_of(const auto& call) {
-  synchronize();
-  const std::int64_t before = runtime::counters().launches;
-  call();
-  synchronize();
-  return runtime::counters().launches - before;
-}
 
 TEST_CASE("weights that stay the same over calls are packed once, and packed again when they change") {
   if (is_gpu()) return;  // there nothing is packed
@@ -130,7 +123,7 @@ TEST_CASE("a product with bias, activation and residual is right in every float 
     CAPTURE(name(t));
     const Operands o = operands(t);
     CHECK(distance(jitted(o.x, o.w, o.bias, o.residual), layer(in_f64(o))) < tolerance_of(t));
-    CHECK(launches_of([&] { jitted(o.x, o.w, o.bias, o.residual); }) == 1);
+    CHECK(tests::launches_of([&] { jitted(o.x, o.w, o.bias, o.residual); }) == 1);
   }
 }
 
@@ -151,7 +144,7 @@ TEST_CASE("what makes the operands of a product gives it the same bits, stored o
     const Operands o = operands(t);
     const Array w = convert(round(convert(o.w, f32) * 100), i8);
     CHECK(distance(fused(o.x, w, o.bias), std::get<0>(stored(o.x, w, o.bias))) == 0);
-    const std::int64_t launches = launches_of([&] { fused(o.x, w, o.bias); });
+    const std::int64_t launches = tests::launches_of([&] { fused(o.x, w, o.bias); });
     if (is_gpu()) CHECK(launches == 1);
   }
 }
@@ -166,7 +159,7 @@ TEST_CASE("a product that is itself a result is stored beside what follows it") 
     const auto [product, active] = both(o.x, o.w, o.bias);
     CHECK(distance(product, matmul(wide.x, wide.w)) < tolerance_of(t));
     CHECK(distance(active, relu(matmul(wide.x, wide.w) + wide.bias)) < tolerance_of(t));
-    CHECK(launches_of([&] { both(o.x, o.w, o.bias); }) == 1);
+    CHECK(tests::launches_of([&] { both(o.x, o.w, o.bias); }) == 1);
   }
 }
 
@@ -184,7 +177,7 @@ TEST_CASE("a training step of a perceptron is a kernel for each of its products,
   const Operands first = operands(f32, 16, 48, 32), second = operands(f32, 16, 8, 48);
   const Layers layers{first.w, first.bias, second.w, second.bias};
   step(layers, first.x, second.residual);
-  CHECK(launches_of([&] { step(layers, first.x, second.residual); }) == 5 + 2);
+  CHECK(tests::launches_of([&] { step(layers, first.x, second.residual); }) == 5 + 2);
 }
 
 TEST_CASE("a large product of halves with a bias is right, run after run and with other operands") {

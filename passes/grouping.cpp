@@ -154,7 +154,7 @@ class Grouper {
     const bool is_of_rows = wide.has_reduce && !other.has_reduce && !other.is_expensive &&
                             without_ones(other.full) == without_ones(wide.row());
     if (other.full != wide.full && !is_of_rows) return std::nullopt;
-    const bool are_few = reductions_of(a) + reductions_of(b) <= kMostReductions;
+    const bool are_few = a.count_reductions() + b.count_reductions() <= kMostReductions;
     if (wide.has_reduce && !wide.has_rows() && !(other.has_reduce && are_few)) return std::nullopt;
     return wide.space();
   }
@@ -186,10 +186,6 @@ class Grouper {
 
   // Reductions that one pass over memory can carry.
   static constexpr std::ptrdiff_t kMostReductions = 4;
-  static std::ptrdiff_t reductions_of(const OpenGroup& g) {
-    return std::count_if(g.members.begin(), g.members.end(),
-                         [](const Eqn* m) { return nest_of(*m) == Nest::reduction; });
-  }
 
   // Whether members of group `index` that read group `other` could stand where they do in a group of both.
   bool fits_into(int index, int other, const OpenGroup& both) const {
@@ -290,25 +286,10 @@ class Grouper {
     const Value v = behind_views(e.in(0));
     const int h = v.eqn() && v.eqn()->op == &ops::pad ? group_[v] : -1;
     if (h < 0 || groups_[h].members.size() != 1 || !surrounds_with_zeros(*v.eqn())) return;
+    if (is_free(v.eqn()->in(0))) return;  // it lies in no memory
     if (is_result_[v] || !only_read_by(v, e, h)) return;
     assign(*v.eqn(), index, Role::inner);
     pour(h, index);
-  }
-
-  static bool is_zero(Value v) {
-    if (!v.eqn() || !is_constant(*v.eqn())) return false;
-    const Literal value = literal_of(*v.eqn());
-    return value.size() == 1 && value.bits(0) == 0;
-  }
-
-  // Something that lies in memory.
-  bool surrounds_with_zeros(const Eqn& pad) const {
-    const auto& a = pad.attrs<ops::Pad>();
-    const auto none_below = [](const auto& list) {
-      return std::all_of(list.begin(), list.end(), [](auto n) { return n >= 0; });
-    };
-    const bool is_spread = std::any_of(a.interior.begin(), a.interior.end(), [](auto n) { return n != 0; });
-    return none_below(a.low) && none_below(a.high) && !is_spread && !is_free(pad.in(0)) && is_zero(pad.in(1));
   }
 
   Value behind_views(Value v) const {
@@ -398,10 +379,8 @@ class Grouper {
     if (kind(e) == Kind::map) {
       if (is_costly(e)) return kTooMany;
       const Lowering l = e.op->lower(e);
-      for (const ScalarNode& n : std::get<lowering::Map>(l).fn.nodes) {
-        if (n.op == ScalarOp::div || n.op == ScalarOp::sqrt || n.op == ScalarOp::rem) return kTooMany;
-        operations += n.op != ScalarOp::arg && n.op != ScalarOp::constant;
-      }
+      operations = operations_of(std::get<lowering::Map>(l).fn, kTooMany);
+      if (operations >= kTooMany) return kTooMany;
     }
     for (Value v : e.operands) {
       if (is_free(v)) {
@@ -620,12 +599,6 @@ class Grouper {
     return true;
   }
 
-  static std::vector<std::int64_t> reduced_by(const Eqn& reduce) {
-    std::vector<std::int64_t> dims = reduce.attrs<ops::Reduce>().dims;
-    std::sort(dims.begin(), dims.end());
-    return dims;
-  }
-
   // A CPU adds up columns while rows pass, each in a lane of its own:
   //   g -> where(x > 0, g, 0) (which a product reads) -> reduce_sum over the first dim
   bool join_columns(const Eqn& e, int index) {
@@ -645,7 +618,7 @@ class Grouper {
     OpenGroup& g = groups_[index];
     const bool is_element = group_of(e.in(0)) == index && role_[e.in(0)] == Role::full;
     if (g.is_closed || !is_element || !adds_columns(*g.first, e, target_)) return false;
-    if (reductions_of(g) >= kMostReductions) return false;
+    if (g.count_reductions() >= kMostReductions) return false;
     g.reduced = reduced_by(e);
     add(e, index, Role::row);
     return true;

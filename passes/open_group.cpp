@@ -5,6 +5,10 @@
 #include <type_traits>
 #include <variant>
 
+#include "ir/literal.h"
+#include "ir/ops/attrs.h"
+#include "ir/schedule.h"
+
 namespace sheaf::passes {
 
 using namespace ir;
@@ -61,6 +65,39 @@ Shape without_ones(const Shape& dims) {
   for (std::int64_t d : dims)
     if (d != 1) s.push_back(d);
   return s;
+}
+
+std::ptrdiff_t OpenGroup::count_reductions() const {
+  return std::count_if(members.begin(), members.end(), [](const Eqn* m) { return nest_of(*m) == Nest::reduction; });
+}
+
+std::vector<std::int64_t> reduced_by(const Eqn& reduce) {
+  std::vector<std::int64_t> dims = reduce.attrs<ops::Reduce>().dims;
+  std::sort(dims.begin(), dims.end());
+  return dims;
+}
+
+bool surrounds_with_zeros(const Eqn& pad) {
+  const auto& a = pad.attrs<ops::Pad>();
+  const auto is_zero = [](Value v) {
+    if (!v.eqn() || v.eqn()->op != &ops::constant) return false;
+    const Literal value = literal_of(*v.eqn());
+    return value.size() == 1 && value.bits(0) == 0;
+  };
+  const auto none_below = [](const auto& list) {
+    return std::all_of(list.begin(), list.end(), [](auto n) { return n >= 0; });
+  };
+  const bool is_spread = std::any_of(a.interior.begin(), a.interior.end(), [](auto n) { return n != 0; });
+  return none_below(a.low) && none_below(a.high) && !is_spread && is_zero(pad.in(1));
+}
+
+int operations_of(const ScalarFn& fn, int slow) {
+  int count = 0;
+  for (const ScalarNode& n : fn.nodes) {
+    const bool is_slow = n.op == ScalarOp::div || n.op == ScalarOp::sqrt || n.op == ScalarOp::rem;
+    count += n.op == ScalarOp::arg || n.op == ScalarOp::constant ? 0 : is_slow ? slow : 1;
+  }
+  return count;
 }
 
 }  // namespace sheaf::passes

@@ -3,6 +3,7 @@
 
 #include <absl/container/flat_hash_set.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -33,10 +34,17 @@ struct OpenGroup {
   Shape row() const;
   /// The reduced dims are the last ones and a row fits in cache.
   bool has_rows() const;
+  std::ptrdiff_t count_reductions() const;
   /// The same space, of nobody yet.
   OpenGroup space() const;
 };
 
 Shape without_ones(const Shape& dims);
+/// In ascending order.
+std::vector<std::int64_t> reduced_by(const ir::Eqn& reduce);
+/// Pads with zeros, at the ends alone.
+bool surrounds_with_zeros(const ir::Eqn& pad);
+/// How many operations an element takes, of which a division, a root or a remainder counts as `slow`.
+int operations_of(const ir::ScalarFn& fn, int slow);
 
 }  // namespace sheaf::passes

@@ -13,6 +13,7 @@
 #include "ir/ops/attrs.h"
 #include "ir/schedule.h"
 #include "ir/work.h"
+#include "passes/open_group.h"
 
 namespace sheaf::passes {
 
@@ -28,15 +29,10 @@ bool is_elementwise(const Eqn& e) {
 }
 
 /// Of an elementwise equation; nullopt for others, and for those that take long.
-std::optional<int> operations_of(const Eqn& e) {
+std::optional<int> few_operations_of(const Eqn& e) {
   if (!is_elementwise(e)) return std::nullopt;
   const Lowering l = e.op->lower(e);
-  int count = 0;
-  for (const ScalarNode& n : std::get<lowering::Map>(l).fn.nodes) {
-    if (n.op == ScalarOp::arg || n.op == ScalarOp::constant) continue;
-    const bool is_slow = n.op == ScalarOp::div || n.op == ScalarOp::sqrt || n.op == ScalarOp::rem;
-    count += is_slow ? kSlow : 1;
-  }
+  const int count = operations_of(std::get<lowering::Map>(l).fn, kSlow);
   return count <= kFewOperations ? std::optional(count) : std::nullopt;
 }
 
@@ -102,7 +98,7 @@ class Remaker {
     if (!recipe.made.insert(v).second) return true;
     const Eqn& e = *v.eqn();
     if (grouping_.group[v] >= 0) {
-      const std::optional<int> operations = operations_of(e);
+      const std::optional<int> operations = few_operations_of(e);
       if (!operations || (recipe.operations += *operations) > kFewOperations) return false;
     }
     return std::all_of(e.operands.begin(), e.operands.end(), [&](Value in) { return add_to(recipe, in); });
@@ -162,7 +158,7 @@ class Remaker {
     Values kept;
     for (const Eqn* m : g.members)
       if (m->num_out() == 1 && is_stored_[m->out()] && !is_result_[m->out()] && !sources_.contains(m->out()) &&
-          operations_of(*m))
+          few_operations_of(*m))
         kept.push_back(m->out());
     return kept;
   }

@@ -11,6 +11,7 @@
 #include "ir/ops/attrs.h"
 #include "ir/schedule.h"
 #include "ir/work.h"
+#include "passes/open_group.h"
 
 namespace sheaf::passes {
 
@@ -85,7 +86,7 @@ class Maker {
   }
 
  private:
-  static constexpr double kMost = 64;  // operations and reads for an element: as long as to write and read it
+  static constexpr int kMost = 64;  // operations and reads for an element: as long as to write and read it
 
   bool is_cheap() const { return operations_ <= kMost; }
   void refuse() { operations_ = 2 * kMost; }
@@ -107,7 +108,7 @@ class Maker {
   void make(const Eqn& e, const MaybeWalk& walk, double times) {
     const Lowering l = e.op->lower(e);
     if (const auto* map = std::get_if<lowering::Map>(&l)) {
-      operations_ += times * operations_of(map->fn);
+      operations_ += times * operations_of(map->fn, kMost);
       visit_all(e, walk, times);
     } else if (std::holds_alternative<lowering::Pad>(l)) {
       operations_ += times;
@@ -131,15 +132,6 @@ class Maker {
                          static_cast<double>(std::max<std::int64_t>(e.out().type().num_elements(), 1));
     operations_ += times * count;
     visit(e.in(0), through(reduce, *walk), times * count);
-  }
-
-  static double operations_of(const ScalarFn& fn) {
-    double count = 0;
-    for (const ScalarNode& n : fn.nodes) {
-      const bool is_slow = n.op == ScalarOp::div || n.op == ScalarOp::sqrt || n.op == ScalarOp::rem;
-      count += n.op == ScalarOp::arg || n.op == ScalarOp::constant ? 0 : is_slow ? kMost : 1;
-    }
-    return count;
   }
 
   absl::FunctionRef<bool(Value)> is_made_;

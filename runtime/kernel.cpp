@@ -166,15 +166,15 @@ void run_together(std::span<const Launch> launches) {
     std::int64_t begin, end;
   };
   const auto is_compiled = [](const Launch& l) { return l.kernel->is_compiled(); };
+  if (!std::all_of(launches.begin(), launches.end(), is_compiled)) {  // an interpreter is asked for each
+    for (const Launch& l : launches) l.kernel->run(l.buffers.data(), 0);
+    return;
+  }
   std::int64_t total_ps = 0;
   for (const Launch& l : launches)
     if (__builtin_add_overflow(total_ps, l.kernel->work_ps(), &total_ps)) total_ps = INT64_MAX;
   ThreadPool& pool = ThreadPool::global();
   const std::int64_t chunk_ps = pool.grain(total_ps, 1);  // all of it where that is quicker on this thread
-  if (!std::all_of(launches.begin(), launches.end(), is_compiled)) {
-    for (const Launch& l : launches) l.kernel->run(l.buffers.data(), 0);
-    return;
-  }
   counters().launches.fetch_add(1, std::memory_order_relaxed);
   absl::InlinedVector<Chunk, 64> chunks;
   for (const Launch& l : launches) {
